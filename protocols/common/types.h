@@ -1,0 +1,26 @@
+// Basic value types shared by every layer.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace softrnic {
+
+// A point in time or a duration in nanoseconds. The protocols never read a clock: the caller
+// passes `now` from a monotonic clock (the engine) or from virtual time (the simulator).
+using Nanos = std::uint64_t;
+
+// "No deadline": later than every time.
+inline constexpr Nanos kNever = UINT64_MAX;
+
+using Bytes = std::span<const std::uint8_t>;
+using MutableBytes = std::span<std::uint8_t>;
+
+// 128-bit GID / IPv6 address in network byte order.
+struct Gid {
+  std::uint8_t raw[16];
+  friend bool operator==(const Gid&, const Gid&) = default;
+};
+
+}  // namespace softrnic
