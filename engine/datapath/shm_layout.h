@@ -1,0 +1,99 @@
+// Everything that several processes see in shared memory. All memfds are made by the NIC process and
+// sealed against shrinking and growing; what another process writes is untrusted input.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace softrnic::dp {
+
+// ---- A ring: single producer, single consumer, packets of bytes ------------------------------------
+// Entries start at multiples of 64 bytes. The first word of an entry is its header; it is zero until
+// the entry is complete, because a producer clears the word behind an entry before it publishes the
+// entry. So a consumer polls the very cache line that carries the data.
+inline constexpr std::uint32_t kEntryAlign = 64;
+inline constexpr std::uint32_t kRingDataOffset = 4096;
+
+enum class EntryKind : std::uint8_t {
+  none = 0,
+  frame = 1,   // an Ethernet frame
+  wrap = 2,    // go on at the start of the ring
+  mark = 3,    // route barrier: aux is the epoch (16 bits)
+};
+
+// First 8 bytes of an entry, written last with release order. `length` counts the bytes behind the header.
+struct EntryHeader {
+  std::uint32_t length;
+  std::uint8_t kind;      // EntryKind
+  std::uint8_t reserved;
+  std::uint16_t aux;      // from the eSwitch: VF id the frame came from; mark: epoch
+};
+static_assert(sizeof(EntryHeader) == 8);
+// Frames start here within an entry, so that the payload of a RoCE v2/IPv4 SEND (54 bytes of headers)
+// begins on a cache line of its own.
+inline constexpr std::uint32_t kFrameOffset = 10;
+
+// Largest frame a ring carries: 4096 bytes of payload with every header there is.
+inline constexpr std::uint32_t kMaxFrame = 4096 + 256;
+
+enum class ConsumerState : std::uint32_t {
+  armed = 0,           // set my inbox bit, and kick me when I sleep
+  app_polling = 1,     // the application polls this ring
+  helper_polling = 2,  // the helper thread (or the eSwitch) polls this ring
+};
+
+struct RingHeader {
+  // Written once by the NIC process.
+  std::uint32_t data_size;  // bytes, a power of two, multiple of 4096
+  std::uint32_t reserved0[15];
+  // Written by the producer.
+  alignas(64) std::atomic<std::uint32_t> want_space;  // non-zero: kick me when there is room
+  // Written by the consumer.
+  alignas(64) std::atomic<std::uint64_t> head;        // bytes consumed since the start
+  std::atomic<std::uint32_t> state;                   // ConsumerState
+  std::atomic<std::uint32_t> acked_epoch;             // last mark taken
+};
+static_assert(sizeof(RingHeader) <= kRingDataOffset);
+
+// A channel is a memfd with two rings: ring 0 at offset 0, ring 1 at ring_bytes(). The lower VF id (or
+// the VF, on a channel to the eSwitch) produces into ring 0 and consumes ring 1.
+inline constexpr std::uint64_t ring_bytes(std::uint32_t data_size) { return std::uint64_t{kRingDataOffset} + data_size; }
+inline constexpr std::uint64_t channel_bytes(std::uint32_t data_size) { return 2 * ring_bytes(data_size); }
+
+// ---- The inbox of a VF or of the eSwitch ---------------------------------------------------------------
+// A sender whose ring is armed sets the bit of the ring's slot at the receiver, then its group bit; when
+// `sleeping` is set it clears it and writes 1 to the receiver's eventfd.
+inline constexpr std::uint32_t kInboxSlots = 4096;
+struct Inbox {
+  alignas(64) std::atomic<std::uint32_t> sleeping;
+  alignas(64) std::atomic<std::uint64_t> groups;               // bit g: some bit in bits[g]
+  alignas(64) std::atomic<std::uint64_t> bits[kInboxSlots / 64];
+};
+
+// ---- Which VF owns which QPN block; read-only for VFs ------------------------------------------------------
+inline constexpr std::uint32_t kQpnBlockShift = 12;
+inline constexpr std::uint32_t kQpnBlocks = 1u << (24 - kQpnBlockShift);
+inline constexpr std::uint16_t kNoVf = 0;  // VF ids start at 1
+struct BlockTable {
+  std::atomic<std::uint16_t> owner[kQpnBlocks];  // VF id or kNoVf
+  std::atomic<std::uint32_t> busy_pollers;       // parties that poll right now: more than CPUs -> yield
+};
+
+// ---- The status page of a VF: written by the VF, read by the NIC process as untrusted input ------------------
+struct QpStatus {
+  std::atomic<std::uint32_t> qpn;  // 0: free
+  std::uint8_t type, state;
+  std::uint16_t peer_vf;
+  std::uint32_t dest_qpn, sq_psn, rq_psn;
+  std::uint64_t counters[16];      // order of softrnic::ib::QpCounters
+};
+inline constexpr std::uint32_t kStatusQps = 16384;
+struct StatusPage {
+  std::atomic<std::uint64_t> progress_epoch;
+  std::atomic<std::uint32_t> qps, mrs, cqs, contexts;
+  std::atomic<std::uint32_t> route_epoch_done;
+  std::uint32_t reserved[9];
+  QpStatus qp[kStatusQps];  // touched lazily
+};
+
+}  // namespace softrnic::dp
