@@ -29,6 +29,26 @@ struct EntryHeader {
   std::uint16_t aux;      // from the eSwitch: VF id the frame came from; mark: epoch
 };
 static_assert(sizeof(EntryHeader) == 8);
+
+// ---- Marks: the barrier of a change of route -----------------------------------------------------------
+// A sender that changes its route towards a VF sends a mark down the old route, stops, and goes on over the new
+// route when the receiver has taken the mark. A mark's number (aux) is the sender's own count of marks towards
+// that VF, modulo 2^16, and never 0; it is not the epoch of the RouteNotice.
+//  - Old route = the channel between the two: an entry {length 0, mark, aux = number} in the sender's ring.
+//  - Old route = the eSwitch: an entry {length sizeof(MarkBody), mark, aux = number} with MarkBody{destination VF}
+//    behind the header, in the ring VF -> eSwitch. The eSwitch passes it on, in order behind the sender's frames
+//    for that VF (through the same queue), as an entry {length sizeof(MarkBody), mark, aux = number} with
+//    MarkBody{source VF} in the ring eSwitch -> VF. Marks are exempt from the bound of that queue and from every
+//    fault, rate or queue model: the eSwitch never drops one while the destination lives (at most one per source VF
+//    is on its way), and drops it when the destination is gone (the sender learns that by peer_gone).
+// Whichever way the mark came, the receiver then stores its number in `acked_epoch` of the ring of the direct
+// channel that it consumes from the sender, sets the sender's inbox bit for that channel, and kicks the sender when
+// it sleeps. Two VFs that exchange marks therefore always have a channel.
+struct MarkBody {
+  std::uint16_t vf_id;
+  std::uint16_t reserved[3];
+};
+static_assert(sizeof(MarkBody) == 8);
 // Frames start here within an entry, so that the payload of a RoCE v2/IPv4 SEND (54 bytes of headers)
 // begins on a cache line of its own.
 inline constexpr std::uint32_t kFrameOffset = 10;
@@ -51,7 +71,7 @@ struct RingHeader {
   // Written by the consumer.
   alignas(64) std::atomic<std::uint64_t> head;        // bytes consumed since the start
   std::atomic<std::uint32_t> state;                   // ConsumerState
-  std::atomic<std::uint32_t> acked_epoch;             // last mark taken
+  std::atomic<std::uint32_t> acked_epoch;             // number of the last mark taken, by whichever route
 };
 static_assert(sizeof(RingHeader) <= kRingDataOffset);
 
