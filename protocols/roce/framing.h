@@ -63,6 +63,7 @@ class HeaderTemplate {
   bool ipv4_ = false;
   bool udp_ = false;
   std::uint32_t ip_sum_ = 0;   // IPv4 header sum without the total length
+  std::uint32_t icrc_state_ = 0;  // CRC state at the BTH, the length fields counting as zero
 };
 
 // Why a frame was not taken in. Each has a counter of that name.
