@@ -88,6 +88,9 @@ struct Inbox {
   alignas(64) std::atomic<std::uint32_t> sleeping;
   alignas(64) std::atomic<std::uint64_t> groups;               // bit g: some bit in bits[g]
   alignas(64) std::atomic<std::uint64_t> bits[kInboxSlots / 64];
+  // In the eSwitch's inbox only: parties of the NIC that poll right now, the eSwitch included; more than CPUs: an
+  // empty poll yields. A hint. When a VF dies with StatusPage::polling set, the NIC process takes it off.
+  alignas(64) std::atomic<std::uint32_t> busy_pollers;
 };
 
 // ---- Which VF owns which QPN block; read-only for VFs ------------------------------------------------------
@@ -96,7 +99,6 @@ inline constexpr std::uint32_t kQpnBlocks = 1u << (24 - kQpnBlockShift);
 inline constexpr std::uint16_t kNoVf = 0;  // VF ids start at 1
 struct BlockTable {
   std::atomic<std::uint16_t> owner[kQpnBlocks];  // VF id or kNoVf
-  std::atomic<std::uint32_t> busy_pollers;       // parties that poll right now: more than CPUs -> yield
 };
 
 // ---- The status page of a VF: written by the VF, read by the NIC process as untrusted input ------------------
@@ -112,7 +114,8 @@ struct StatusPage {
   std::atomic<std::uint64_t> progress_epoch;
   std::atomic<std::uint32_t> qps, mrs, cqs, contexts;
   std::atomic<std::uint32_t> route_epoch_done;
-  std::uint32_t reserved[9];
+  std::atomic<std::uint32_t> polling;  // 1: counted in busy_pollers
+  std::uint32_t reserved[8];
   QpStatus qp[kStatusQps];  // touched lazily
 };
 
