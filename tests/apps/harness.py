@@ -1,0 +1,273 @@
+"""What the program tests share: the build under test, a NIC process of their own, processes and ports.
+
+Standard library only. Every test works in a private directory, on free ports, and waits for conditions
+instead of for time.
+"""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+TIMEOUT = float(os.environ.get("SOFTRNIC_TEST_TIMEOUT", "180"))  # seconds; generous: machines may be loaded
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class Build:
+    """The build under test; filled in by apps.py."""
+
+    bin = ""  # softrnic and softrnicd
+    lib = ""  # libibverbs.so.1
+    progs = ""  # our own verbs programs
+    asan = False
+    judges = ""  # independent checks of captures
+    workdir = ""  # accessible to the user that the tests run as
+
+
+def softrnic():
+    return os.path.join(Build.bin, "softrnic")
+
+
+def base_env():
+    env = {k: v for k, v in os.environ.items() if not k.startswith("SOFTRNIC_") and k != "XDG_RUNTIME_DIR"}
+    env["LC_ALL"] = "C"
+    env["HOME"] = Build.workdir
+    env["TMPDIR"] = Build.workdir
+    if Build.asan:
+        libasan = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
+        env["LD_PRELOAD"] = os.path.realpath(libasan.stdout.strip())
+        # Third-party programs leak at exit; verify_asan_link_order: they are not linked with the sanitizer.
+        env["ASAN_OPTIONS"] = "detect_leaks=0:verify_asan_link_order=0:abort_on_error=1"
+        env["UBSAN_OPTIONS"] = "halt_on_error=1:print_stacktrace=1"
+    return env
+
+
+def wait_for(condition, what, timeout=None, interval=0.02):
+    """Polls until condition() is true; returns its value."""
+    end = time.monotonic() + (timeout or TIMEOUT)
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise AssertionError(f"gave up waiting for {what}")
+        time.sleep(interval)
+
+
+def free_port():
+    """A TCP port nobody uses now, below the range that outgoing connections get theirs from."""
+    for port in range(20000 + (os.getpid() * 7919 + time.monotonic_ns()) % 10000, 31000):
+        with socket.socket() as s:
+            try:
+                s.bind(("", port))
+                return port
+            except OSError:
+                continue
+    raise AssertionError("no free port")
+
+
+def listening(port):
+    wanted = f":{port:04X} "
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(table) as f:
+                for line in f:
+                    fields = line.split()
+                    if len(fields) > 3 and (fields[1] + " ").endswith(wanted) and fields[3] == "0A":
+                        return True
+        except FileNotFoundError:
+            pass
+    return False
+
+
+def cpu_seconds(pid):
+    """User and system time of a process so far."""
+    with open(f"/proc/{pid}/stat") as f:
+        fields = f.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class Process:
+    """A child whose output is collected in a file; killed at the end of the test if it still runs."""
+
+    def __init__(self, argv, env, name=None, stdin=subprocess.DEVNULL):
+        self.argv = argv
+        self.name = name or os.path.basename(argv[0])
+        self._out = tempfile.TemporaryFile(mode="w+b", dir=Build.workdir)
+        self.child = subprocess.Popen(argv, env=env, stdin=stdin, stdout=self._out, stderr=subprocess.STDOUT)
+
+    @property
+    def pid(self):
+        return self.child.pid
+
+    def output(self):
+        size = os.fstat(self._out.fileno()).st_size
+        return os.pread(self._out.fileno(), size, 0).decode(errors="replace")
+
+    def running(self):
+        return self.child.poll() is None
+
+    def signal(self, number):
+        self.child.send_signal(number)
+
+    def wait(self, timeout=None):
+        """The exit status; a test failure with the output when the process does not end."""
+        try:
+            return self.child.wait(timeout or TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"{shlex.join(self.argv)} did not end; output:\n{self.output()}") from None
+
+    def kill(self):
+        if self.running():
+            self.child.kill()
+        self.child.wait()
+
+    def close(self):
+        self.kill()
+        self._out.close()
+        if self.child.stdin:
+            self.child.stdin.close()
+
+
+class Nic:
+    """A NIC process in a directory of its own."""
+
+    def __init__(self, test, start=True):
+        self.dir = tempfile.mkdtemp(prefix="nic-", dir=Build.workdir)
+        self.test = test
+        self.control_env = dict(base_env(), SOFTRNIC_DIR=self.dir)
+        test.addCleanup(self.close)
+        if start:
+            self.up()
+        self.env = self._program_env()
+
+    def _program_env(self):
+        """What `softrnic env` says, on top of the harness's own environment."""
+        done = subprocess.run([softrnic(), "env"], env=self.control_env, capture_output=True, text=True, timeout=TIMEOUT)
+        env = dict(self.control_env)
+        for line in done.stdout.splitlines():
+            m = re.match(r"(?:export\s+)?([A-Z_]+)=(.*?);?$", line.strip())
+            if m:
+                words = shlex.split(m.group(2).replace("$LD_PRELOAD", env.get("LD_PRELOAD", "")))
+                env[m.group(1)] = os.path.expandvars(words[0]) if words else ""
+        if Build.asan and "asan" not in env.get("LD_PRELOAD", ""):
+            env["LD_PRELOAD"] = ":".join(filter(None, [self.control_env["LD_PRELOAD"], env.get("LD_PRELOAD")]))
+        env["LD_LIBRARY_PATH"] = env.get("LD_LIBRARY_PATH") or Build.lib
+        return env
+
+    def command(self, *args, check=True, timeout=None):
+        """Runs the softrnic command against this NIC process."""
+        done = subprocess.run([softrnic(), *args], env=self.control_env, capture_output=True, text=True,
+                              stdin=subprocess.DEVNULL, timeout=timeout or TIMEOUT)
+        if check and done.returncode != 0:
+            raise AssertionError(f"softrnic {shlex.join(args)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+        return done
+
+    def up(self):
+        self.command("up")
+
+    def status(self):
+        return json.loads(self.command("status", "--json").stdout)
+
+    def daemon_pid(self):
+        """The NIC process: the one that holds our control socket's directory."""
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/comm") as f:
+                    if f.read().strip() != "softrnicd":
+                        continue
+                with open(f"/proc/{pid}/environ", "rb") as f:
+                    environ = f.read()
+                with open(f"/proc/{pid}/cmdline", "rb") as f:
+                    cmdline = f.read()
+            except (FileNotFoundError, PermissionError, ProcessLookupError):
+                continue
+            if self.dir.encode() in environ + cmdline:
+                return int(pid)
+        raise AssertionError(f"no softrnicd runs in {self.dir}")
+
+    def start(self, argv, stdin=subprocess.DEVNULL, env=None):
+        process = Process(argv, dict(self.env, **(env or {})), stdin=stdin)
+        self.test.addCleanup(process.close)
+        return process
+
+    def close(self):
+        subprocess.run([softrnic(), "down"], env=self.control_env, capture_output=True, timeout=TIMEOUT)
+        try:
+            os.kill(self.daemon_pid(), signal.SIGKILL)
+        except (AssertionError, ProcessLookupError):
+            pass
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+
+class AppTest(unittest.TestCase):
+    """Base of all program tests: one NIC process for the tests of a class that do not disturb it."""
+
+    maxDiff = None
+
+    def setUp(self):
+        self.nic = Nic(self)
+
+    def run_program(self, *argv, env=None, expect=0, nic=None, timeout=None):
+        """Runs one program to its end; returns its output."""
+        p = (nic or self.nic).start(list(argv), env=env)
+        status = p.wait(timeout)
+        self.assertEqual(status, expect, f"{shlex.join(argv)}: exit {status}\n{p.output()}")
+        return p.output()
+
+    def prog(self, name):
+        return os.path.join(Build.progs, name)
+
+    def case(self, name, *args, **kw):
+        """Runs one case of our own verbs program."""
+        return self.run_program(self.prog("verbs_cases"), name, *args, **kw)
+
+    def start_pair(self, argv, client_argv=None, nic=None):
+        """Starts a server on a free port and, when it listens, its client."""
+        nic = nic or self.nic
+        for _ in range(5):
+            port = free_port()
+            server = nic.start([*argv, "-p", str(port)])
+            wait_for(lambda: listening(port) or not server.running(), f"{argv[0]} to listen")
+            if server.running():
+                return server, nic.start([*(client_argv or argv), "-p", str(port), "127.0.0.1"])
+            if "in use" not in server.output():
+                self.fail(f"server {shlex.join(argv)}: exit {server.wait()}\n{server.output()}")
+        self.fail(f"{argv[0]} found no free port")
+
+    def finish_pair(self, pair):
+        server, client = pair
+        client_status = client.wait()
+        if client_status != 0 and server.running():
+            try:
+                server.child.wait(5)
+            except subprocess.TimeoutExpired:
+                server.kill()
+        server_status = server.wait()
+        if client_status != 0 or server_status != 0:
+            self.fail(f"{shlex.join(client.argv)}: exit {client_status}\n{client.output()}\n"
+                      f"--- server: exit {server_status}\n{server.output()}")
+        return server.output(), client.output()
+
+    def pair(self, *argv, nic=None):
+        """Runs server and client to their ends; both must succeed. Returns (server output, client output)."""
+        return self.finish_pair(self.start_pair(list(argv), nic=nic))
+
+    def gids(self):
+        """[(index, text, type)] of the first device, as ibv_devinfo -v prints them."""
+        out = self.run_program("ibv_devinfo", "-v")
+        return [(int(i), gid, kind) for i, gid, kind in
+                re.findall(r"GID\[\s*(\d+)\]:\s*(\S+?),?\s+(RoCE v\d|IB/RoCE v1)", out)]
+
+
+def stderr(text):
+    print(text, file=sys.stderr, flush=True)
