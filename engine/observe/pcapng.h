@@ -73,7 +73,7 @@ class PcapngWriter {
   std::int64_t file_offset_;          // of the first block boundary not yet behind us; -1: not a regular file
   std::vector<std::uint8_t> buffer_;  // whole blocks; of the first, `sent_` bytes are already written
   std::size_t sent_ = 0;
-  std::vector<std::uint8_t> block_;   // the block being built
+  std::vector<std::uint8_t> block_;  // the block being built
   std::vector<Interface> interfaces_;
   std::uint64_t packets_written_ = 0;
   std::uint64_t packets_lost_ = 0;

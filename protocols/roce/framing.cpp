@@ -31,7 +31,9 @@ constexpr std::uint32_t kIcrcSize = 4;
 constexpr std::uint32_t kMinTransport = kBthSize + kIcrcSize;
 constexpr std::uint8_t kMappedPrefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF};
 
-std::uint32_t ipv4_of(const Gid& gid) { return load_be32(gid.raw + 12); }
+std::uint32_t ipv4_of(const Gid& gid) {
+  return load_be32(gid.raw + 12);
+}
 
 Gid mapped_gid(const std::uint8_t* ipv4) {
   Gid g;
@@ -54,20 +56,20 @@ constexpr IcrcMask ipv4_mask() {
   IcrcMask m{};
   for (std::uint32_t i = 0; i < IcrcMask::kLrh; ++i) m.bytes[i] = 0xFF;
   std::uint8_t* l3 = m.bytes + IcrcMask::kLrh;
-  l3[1] = 0xFF;                   // TOS
-  l3[8] = 0xFF;                   // TTL
-  l3[10] = l3[11] = 0xFF;         // header checksum
+  l3[1] = 0xFF;                    // TOS
+  l3[8] = 0xFF;                    // TTL
+  l3[10] = l3[11] = 0xFF;          // header checksum
   l3[20 + 6] = l3[20 + 7] = 0xFF;  // UDP checksum
-  l3[kV4Headers + 4] = 0xFF;      // FECN, BECN, reserved
+  l3[kV4Headers + 4] = 0xFF;       // FECN, BECN, reserved
   return m;
 }
 constexpr IcrcMask ipv6_mask() {
   IcrcMask m{};
   for (std::uint32_t i = 0; i < IcrcMask::kLrh; ++i) m.bytes[i] = 0xFF;
   std::uint8_t* l3 = m.bytes + IcrcMask::kLrh;
-  l3[0] = 0x0F;                   // traffic class, flow label
+  l3[0] = 0x0F;  // traffic class, flow label
   l3[1] = l3[2] = l3[3] = 0xFF;
-  l3[7] = 0xFF;                   // hop limit
+  l3[7] = 0xFF;                    // hop limit
   l3[40 + 6] = l3[40 + 7] = 0xFF;  // UDP checksum; a GRH is followed by no UDP header
   return m;
 }
@@ -115,7 +117,9 @@ std::uint32_t icrc_finish(std::uint32_t state_behind_bth, const std::uint8_t* p,
 
 }  // namespace
 
-bool is_ipv4_mapped(const Gid& gid) { return std::memcmp(gid.raw, kMappedPrefix, sizeof kMappedPrefix) == 0; }
+bool is_ipv4_mapped(const Gid& gid) {
+  return std::memcmp(gid.raw, kMappedPrefix, sizeof kMappedPrefix) == 0;
+}
 
 std::uint16_t udp_sport_of_flow_label(std::uint32_t flow_label) {
   flow_label &= 0xFFFFF;

@@ -5,12 +5,12 @@
 // bytes that do not change can be kept and continued.
 #pragma once
 
+#include <isa-l/crc.h>
+
 #include <array>
 #include <bit>
 #include <cstddef>
 #include <cstring>
-
-#include <isa-l/crc.h>
 
 #include "protocols/common/bytes.h"
 
@@ -83,7 +83,9 @@ inline std::uint32_t icrc_field16(std::uint16_t value) {
 }
 
 // Value of the ICRC field, a little-endian number.
-constexpr std::uint32_t icrc_value(std::uint32_t state) { return ~state; }
+constexpr std::uint32_t icrc_value(std::uint32_t state) {
+  return ~state;
+}
 
 // Stores the ICRC field.
 inline void icrc_store(std::uint8_t* p, std::uint32_t value) {

@@ -50,9 +50,7 @@ class Ipv4View {
   std::uint8_t tos() const { return p_[1]; }
   std::uint16_t total_length() const { return load_be16(p_ + 2); }
   std::uint16_t id() const { return load_be16(p_ + 4); }
-  bool is_fragment() const {
-    return (load_be16(p_ + 6) & (Ipv4Header::kMoreFragments | Ipv4Header::kOffsetMask)) != 0;
-  }
+  bool is_fragment() const { return (load_be16(p_ + 6) & (Ipv4Header::kMoreFragments | Ipv4Header::kOffsetMask)) != 0; }
   std::uint16_t fragment_offset() const { return load_be16(p_ + 6) & Ipv4Header::kOffsetMask; }
   std::uint8_t ttl() const { return p_[8]; }
   std::uint8_t protocol() const { return p_[9]; }

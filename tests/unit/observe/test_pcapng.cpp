@@ -68,7 +68,8 @@ std::vector<Packet> read_all(TempFile& file) {
   while ((rc = pcap_next_ex(p, &header, &data)) == 1) {
     out.push_back({static_cast<std::uint64_t>(header->ts.tv_sec) * 1'000'000'000u +
                        static_cast<std::uint64_t>(header->ts.tv_usec),
-                   header->len, {data, data + header->caplen}});
+                   header->len,
+                   {data, data + header->caplen}});
   }
   INFO(pcap_geterr(p));
   CHECK(rc == PCAP_ERROR_BREAK);
@@ -105,8 +106,9 @@ std::string option(const std::vector<std::uint8_t>& block, std::size_t at, unsig
   while (at + 8 <= block.size()) {
     const std::uint32_t head = u32_at(block, at);
     const std::size_t length = head >> 16;
-    if ((head & 0xFFFF) == code) return {block.begin() + static_cast<std::ptrdiff_t>(at + 4),
-                                         block.begin() + static_cast<std::ptrdiff_t>(at + 4 + length)};
+    if ((head & 0xFFFF) == code)
+      return {block.begin() + static_cast<std::ptrdiff_t>(at + 4),
+              block.begin() + static_cast<std::ptrdiff_t>(at + 4 + length)};
     if ((head & 0xFFFF) == 0) break;
     at += 4 + ((length + 3) & ~std::size_t{3});
   }
@@ -151,7 +153,8 @@ TEST_CASE("pcapng: packets come back byte for byte with nanosecond times", "[pca
   REQUIRE(w.add_interface("vf3 (ib_send_bw/1234)", LinkType::ethernet, &a) == 0);
   CHECK(a == 0);
   for (std::size_t n = 0; n < 20; ++n) {
-    REQUIRE(w.write_packet(a, kTime + n, packet_of(60 + n, 1), static_cast<std::uint32_t>(100 + n), Direction::out) == 0);
+    REQUIRE(w.write_packet(a, kTime + n, packet_of(60 + n, 1), static_cast<std::uint32_t>(100 + n), Direction::out) ==
+            0);
   }
   REQUIRE(w.add_interface("port0", LinkType::ethernet, &b) == 0);
   CHECK(b == 1);
@@ -253,7 +256,8 @@ TEST_CASE("pcapng: a file that cannot grow ends behind its last complete block",
       REQUIRE(w.begin("t") == 0);
       REQUIRE(w.add_interface("p", LinkType::ethernet, &id) == 0);
       while (offered < 400) {
-        w.write_packet(id, kTime + offered, packet_of(900 + offered % 4, static_cast<int>(offered)), 1500, Direction::in);
+        w.write_packet(id, kTime + offered, packet_of(900 + offered % 4, static_cast<int>(offered)), 1500,
+                       Direction::in);
         ++offered;
       }
       CHECK(w.flush() == EFBIG);
@@ -315,13 +319,16 @@ TEST_CASE("pcapng: a slow reader of a pipe loses counted packets, not the stream
   auto drain = [&] {
     char chunk[3001];
     ssize_t n;
-    while ((n = read(fds[0], chunk, sizeof chunk)) > 0) REQUIRE(write(file.fd(), chunk, static_cast<std::size_t>(n)) == n);
+    while ((n = read(fds[0], chunk, sizeof chunk)) > 0)
+      REQUIRE(write(file.fd(), chunk, static_cast<std::size_t>(n)) == n);
   };
   std::vector<int> accepted;
   for (int i = 0; i < 1000; ++i) {
     const int e = w.write_packet(id, kTime, packet_of(1001, i), 1001, Direction::in);
-    if (e == 0) accepted.push_back(i);
-    else CHECK(e == EAGAIN);
+    if (e == 0)
+      accepted.push_back(i);
+    else
+      CHECK(e == EAGAIN);
     if (i % 300 == 299) drain();
   }
   CHECK(w.error() == 0);

@@ -1,6 +1,5 @@
 // Writing and parsing of frames.
 #include <catch2/catch.hpp>
-
 #include <functional>
 
 #include "protocols/wire/ipv4.h"

@@ -1,6 +1,5 @@
 // What the ICRC covers, and that sender and receiver agree with the text.
 #include <catch2/catch.hpp>
-
 #include <set>
 
 #include "tests/unit/roce/frames.h"

@@ -41,8 +41,9 @@ constexpr Vector kVectors[] = {
 
 TEST_CASE("IBA 7.8.1: CRC of the sample packet in the specification", "[icrc]") {
   // LRH (VL masked), BTH (reserved byte masked), DETH, payload.
-  const auto p = hex("f012375c000e17d20a202487ff87b1b3000dec2a01710a1c015d400238f27a05"
-                     "0000000ebb884d85fd5cfba4728bc0690ed40000");
+  const auto p =
+      hex("f012375c000e17d20a202487ff87b1b3000dec2a01710a1c015d400238f27a05"
+          "0000000ebb884d85fd5cfba4728bc0690ed40000");
   CHECK(wire::icrc_value(wire::icrc_update(wire::kIcrcSeed, p.data(), p.size())) == 0x5AB72596u);
 }
 
