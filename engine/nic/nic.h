@@ -127,12 +127,17 @@ class CompletionQueue {
   void* user = nullptr;  // the shim's ibv_cq
 
   // --- engine side, under the progress lock ---
-  // Adds a completion; on overflow the CQ is dead: CQ_ERR is raised and false returned.
+  // Adds a completion. False when the CQ is full or was: it is dead then, and the caller raises CQ_ERR the first time.
   bool push(const CqEntry& e);
   void purge(QueuePair* qp);  // RESET or destruction of a QP: drops its completions
+  bool take_overflow();       // true once after the overflow
+  // Completions added so far, modulo 2^32.
+  std::uint32_t pushed() const { return tail_; }
+
+  std::atomic<std::uint32_t> users{0};  // QPs (twice when both queues complete here)
+  Context* context() const { return context_; }
 
  private:
-  friend class Vf;
   template <class Emit>
   int take(int max, int base, Emit& emit) {
     SpinGuard g(lock_);
@@ -157,8 +162,7 @@ class CompletionQueue {
   std::uint32_t mask_ = 0, capacity_ = 0;
   std::uint32_t head_ = 0, tail_ = 0;
   enum class Armed : std::uint8_t { no, solicited, next } armed_ = Armed::no;
-  bool overflowed_ = false;
-  std::atomic<std::uint32_t> users_{0};
+  bool overflowed_ = false, overflow_taken_ = false;
 };
 
 class SharedReceiveQueue {
@@ -176,7 +180,8 @@ class SharedReceiveQueue {
   ProtectionDomain* pd = nullptr;
   SpinLock lock;
   std::unique_ptr<RecvQueue> queue;
-  std::uint32_t limit = 0;
+  std::uint32_t limit = 0;          // 0: not armed. Under the progress lock, as is:
+  std::uint32_t limit_checked = 0;  // RecvQueue::taken() when the limit was last looked at
   std::atomic<std::uint32_t> users{0};
 };
 
@@ -224,7 +229,7 @@ class QueuePair {
 
   // --- posting sends: lock, fill slots, check each, publish ---------------------------------------------------
   //   qp.begin_post();
-  //   SendWqe* w = qp.next_slot();          null: queue full (ENOMEM)
+  //   SendWqe* w = qp.next_slot();          null: queue full (ENOMEM). Flags, num_sge, length and imm_or_inv are 0
   //   fill *w, qp.sges(w) or qp.inline_data(w); then qp.accept_slot(w): 0 or errno (EINVAL: bad opcode, too many SGEs,
   //     inline too long, wrong state, no AH...). A slot that is not accepted is not posted.
   //   qp.end_post(n accepted to publish)    unlocks and drives the engine inline
@@ -242,10 +247,11 @@ class QueuePair {
   void* user = nullptr;
   const QpCaps& caps() const;
 
- private:
-  friend class Vf;
-  friend class CompletionQueue;
+  // The engine's part.
   struct Impl;
+  Impl& impl() { return *impl_; }
+
+ private:
   std::unique_ptr<Impl> impl_;
   QueuePair();
   ~QueuePair();
@@ -259,6 +265,7 @@ class Context {
   int close();  // EBUSY never: objects left open are destroyed with a message on stderr? no: they are just dropped
   Vf& vf() const { return *vf_; }
   const control::DeviceRecord& device() const;
+  std::uint32_t device_index() const { return device_; }
   // GID table of the port (index as in verbs). EINVAL beyond the table.
   int gid(std::uint32_t index, control::GidRecord* out) const;
 

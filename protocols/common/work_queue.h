@@ -129,6 +129,8 @@ class RecvQueue {
   // --- consumer, under the progress lock -----------------------------------------------------------
   // Requests posted and not yet taken.
   std::uint32_t available() const { return tail_.load(std::memory_order_acquire) - head_; }
+  // Requests taken so far, modulo 2^32 (since the last reset).
+  std::uint32_t taken() const { return head_; }
   // Takes the oldest request: its wr_id and a copy of its elements (`sges_out` has max_sge places).
   // Returns the number of elements, or -1 when the queue is empty.
   int take(std::uint64_t* wr_id, Sge* sges_out) {
@@ -144,6 +146,25 @@ class RecvQueue {
   // --- any thread ------------------------------------------------------------------------------------
   // The completion of one taken request was polled (or discarded): its place may be used again.
   void release_one() { polled_.fetch_add(1, std::memory_order_release); }
+  // Changes the depth to `depth` (at least 1). False when more requests than that are in use. Under both locks.
+  bool resize(std::uint32_t depth) {
+    const std::uint32_t t = tail_.load(std::memory_order_relaxed);
+    if (t - polled_.load(std::memory_order_acquire) > depth) return false;
+    const std::uint32_t mask = SendQueue::round_up_pow2(depth) - 1;
+    std::vector<Slot> wqes(mask + 1);
+    std::vector<Sge> sges(static_cast<std::size_t>(max_sge_) * (mask + 1));
+    for (std::uint32_t i = head_; i != t; ++i) {
+      wqes[i & mask] = wqes_[i & mask_];
+      const Sge* from = &sges_[static_cast<std::size_t>(i & mask_) * max_sge_];
+      Sge* to = &sges[static_cast<std::size_t>(i & mask) * max_sge_];
+      for (std::uint32_t k = 0; k < wqes[i & mask].num_sge; ++k) to[k] = from[k];
+    }
+    wqes_.swap(wqes);
+    sges_.swap(sges);
+    depth_ = depth;
+    mask_ = mask;
+    return true;
+  }
   // Empties the queue (transition to RESET, or destruction). Under both locks.
   void reset() {
     head_ = 0;
@@ -156,7 +177,8 @@ class RecvQueue {
     std::uint64_t wr_id;
     std::uint32_t num_sge;
   };
-  const std::uint32_t depth_, mask_, max_sge_;
+  std::uint32_t depth_, mask_;
+  const std::uint32_t max_sge_;
   std::vector<Slot> wqes_;
   std::vector<Sge> sges_;
   std::uint32_t head_ = 0;

@@ -1,0 +1,121 @@
+// The progress loop: who runs it (design rule 4) and what a round consists of.
+#include <sched.h>
+
+#include "engine/nic/vf_impl.h"
+
+namespace softrnic::nic {
+namespace {
+
+constexpr int kBatch = 16;          // packets taken in before their answers are sent
+constexpr int kPollBudget = 256;    // packets of one ibv_poll_cq call
+constexpr int kPostBudget = 256;    // packets that a post sends inline
+constexpr int kTurn = 32;           // packets that a queue pair may send before the next one's turn
+constexpr int kDoorbellBudget = 64;
+// An empty round looks at the clock only once in this many: the timers are milliseconds, a round is nanoseconds.
+constexpr unsigned kIdleClock = 16;
+constexpr Nanos kStatusInterval = 1'000'000;
+
+}  // namespace
+
+void Vf::Impl::ring(QpImpl& qp) {
+  if (progress_lock.try_lock()) {
+    now_valid = false;
+    serve(qp, kPostBudget);
+    fabric->flush();
+    unlock_progress();
+    return;
+  }
+  if (!qp.rung.exchange(true, std::memory_order_acq_rel)) {
+    QpImpl* head = rung.load(std::memory_order_relaxed);
+    do {
+      qp.next_rung = head;
+    } while (!rung.compare_exchange_weak(head, &qp, std::memory_order_seq_cst, std::memory_order_relaxed));
+  }
+  // The holder may have let go before it could see the bell.
+  if (progress_lock.try_lock()) unlock_progress();
+}
+
+void Vf::Impl::take_doorbells() {
+  QpImpl* list = rung.exchange(nullptr, std::memory_order_acquire);
+  // The newest stands first; queues are served in the order of their bells.
+  QpImpl* oldest = nullptr;
+  while (list != nullptr) {
+    QpImpl* next = list->next_rung;
+    list->next_rung = oldest;
+    oldest = list;
+    list = next;
+  }
+  while (oldest != nullptr) {
+    QpImpl* qp = oldest;
+    oldest = qp->next_rung;
+    qp->rung.store(false, std::memory_order_seq_cst);  // from here on a post rings again
+    serve(*qp, kDoorbellBudget);
+  }
+}
+
+void Vf::Impl::unlock_progress() {
+  for (;;) {
+    if (rung.load(std::memory_order_relaxed) != nullptr) {
+      now_valid = false;
+      take_doorbells();
+      fabric->flush();
+    }
+    progress_lock.unlock();
+    // Either this load sees a bell that was rung while we held the lock, or its ringer sees the lock free.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (rung.load(std::memory_order_relaxed) == nullptr || !progress_lock.try_lock()) return;
+  }
+}
+
+void Vf::Impl::drive(CompletionQueue& cq, int want) {
+  if (usable() != 0 || !progress_lock.try_lock()) return;
+  const int handled = round(&cq, want, kPollBudget);
+  unlock_progress();
+  if (handled == 0 && fabric->crowded()) sched_yield();
+}
+
+int Vf::Impl::round(CompletionQueue* cq, int want, int budget) {
+  now_valid = false;
+  want_cq = cq;
+  want_until = cq != nullptr ? cq->pushed() + static_cast<std::uint32_t>(want) : 0;
+  if (rung.load(std::memory_order_relaxed) != nullptr) take_doorbells();
+
+  int handled = 0;
+  for (;;) {
+    int batch = budget - handled < kBatch ? budget - handled : kBatch;
+    if (cq != nullptr) {
+      const int missing = static_cast<int>(want_until - cq->pushed());
+      if (missing < batch) batch = missing;
+    }
+    if (batch <= 0) break;
+    const int n = fabric->poll(batch, &on_frame, this);
+    while (QpImpl* qp = touched.pop_front()) serve(*qp, kTurn);
+    handled += n;
+    if (n < batch) break;
+  }
+  if (!blocked_paths.empty()) retry_blocked();
+  if (!active.empty()) serve_active(kPollBudget);
+  if (handled != 0 || ++idle_rounds % kIdleClock == 0) {
+    if (timers.top() <= now()) run_timers();
+    if (!dirty.empty() && (handled == 0 || now() - status_written >= kStatusInterval)) write_all_dirty();
+  }
+  if (!dead_cqs.empty()) kill_cq_users();
+  fabric->flush();
+  fabric->status().progress_epoch.store(++epoch, std::memory_order_relaxed);
+  return handled;
+}
+
+Nanos Vf::Impl::next_deadline() {
+  if (!active.empty() || !dirty.empty() || rung.load(std::memory_order_relaxed) != nullptr) return 0;
+  return timers.top();
+}
+
+int Vf::progress(int budget) {
+  Impl& v = *impl_;
+  if (v.usable() != 0 || !v.progress_lock.try_lock()) return 0;
+  const int handled = v.round(nullptr, 0, budget);
+  v.unlock_progress();
+  return handled;
+}
+
+}  // namespace softrnic::nic

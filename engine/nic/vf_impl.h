@@ -1,0 +1,181 @@
+// The engine of a VF: object tables, the progress loop and what it serves.
+//
+// Locks, in the order in which they are taken: `control` (creation, destruction, modification of objects), then the
+// progress lock (everything the transports and the fabric do), then the short lock of a queue. The data path only
+// try-locks the progress lock.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/nic/address.h"
+#include "engine/nic/clock.h"
+#include "engine/nic/drop_counters.h"
+#include "engine/nic/intrusive_list.h"
+#include "engine/nic/memory_table.h"
+#include "engine/nic/nic.h"
+#include "engine/nic/qp_impl.h"
+#include "engine/nic/timer_heap.h"
+
+namespace softrnic::nic {
+
+// Objects in use, per device: the limits of the device record hold for them.
+struct DeviceUse {
+  std::atomic<std::uint32_t> pds{0}, mrs{0}, mws{0}, ahs{0}, cqs{0}, srqs{0}, qps{0};
+};
+
+// Counts one more object up to `limit`; false when the limit is reached.
+inline bool take_one(std::atomic<std::uint32_t>& count, std::uint32_t limit) {
+  std::uint32_t n = count.load(std::memory_order_relaxed);
+  do {
+    if (n >= limit) return false;
+  } while (!count.compare_exchange_weak(n, n + 1, std::memory_order_relaxed));
+  return true;
+}
+
+struct GidHash {
+  std::size_t operator()(const Gid& g) const {
+    std::uint64_t a, b;
+    std::memcpy(&a, g.raw, 8);
+    std::memcpy(&b, g.raw + 8, 8);
+    return static_cast<std::size_t>((a ^ (b * 0x9E3779B97F4A7C15u)) * 0x9E3779B97F4A7C15u >> 7);
+  }
+};
+
+struct Vf::Impl {
+  using QpImpl = QueuePair::Impl;
+
+  explicit Impl(std::unique_ptr<dp::Fabric> f);
+  ~Impl();
+
+  // True in a child of fork(): nothing of this VF may be touched, except to destroy its objects.
+  bool inherited() const;
+  // 0; ENODEV in a child of fork() that inherited this VF; EIO when the NIC process is gone.
+  int usable() const;
+
+  // ---- progress (progress.cpp) ----------------------------------------------------------------------------
+  void lock_progress() { progress_lock.lock(); }
+  // Serves the doorbells that were rung meanwhile, and lets go; loses none.
+  void unlock_progress();
+  // The application polls `cq` and wants `want` more completions.
+  void drive(CompletionQueue& cq, int want);
+  // A send queue got requests, or a receive queue of a QP in ERR did.
+  void ring(QpImpl& qp);
+  void take_doorbells();
+  // One round: doorbells, packets in (at most `budget`; with `cq`, only until it has `want` more completions), what
+  // they owe, packets out, timers. Returns the number of packets handled. Progress lock held.
+  int round(CompletionQueue* cq, int want, int budget);
+  // Earliest moment at which round() has something to do without a packet coming in; 0 when it has now.
+  Nanos next_deadline();
+
+  // ---- packets in (receive.cpp) ---------------------------------------------------------------------------
+  static bool on_frame(void* ctx, dp::VfId ingress, Bytes frame);
+  void receive(dp::VfId ingress, Bytes frame);
+  void deliver(QpImpl& qp, const roce::RxFrame& f, const std::uint8_t* grh);
+  void receive_datagram(dp::VfId ingress, Bytes frame);
+  void deliver_multicast(dp::VfId ingress, const roce::RxFrame& f, std::uint32_t src_qpn, const std::uint8_t* grh);
+  bool source_ok(const QpImpl& qp, dp::VfId ingress, const roce::RxFrame& f) const;
+  bool is_local_gid(const Gid& gid);
+  QpImpl* find_qp(std::uint32_t qpn) const {
+    const auto& block = qp_blocks[(qpn >> dp::kQpnBlockShift) & (dp::kQpnBlocks - 1)];
+    return block == nullptr ? nullptr : block[qpn & ((1u << dp::kQpnBlockShift) - 1)];
+  }
+
+  // ---- packets out (transmit.cpp) --------------------------------------------------------------------------
+  enum class Sent : std::uint8_t { nothing_left, budget, blocked };
+  // Sends for `qp` what it has, up to the budget; then reports its events.
+  void serve(QpImpl& qp, int budget);
+  Sent transmit(QpImpl& qp, int budget);
+  Sent transmit_connected(QpImpl& qp, int budget);
+  Sent transmit_datagrams(QpImpl& qp, int budget);
+  bool send_frame(const roce::HeaderTemplate& headers, dp::Path& path, const ib::TxPacket& packet);
+  PathState* datagram_path(const AddressEntry& ah, std::uint32_t dest_qpn);
+  void loop_back_multicast(QpImpl& qp, const AddressEntry& ah);
+  void serve_active(int budget);
+  void retry_blocked();
+  void block_on(QpImpl& qp, PathState& path);
+  void stop_waiting(QpImpl& qp);
+
+  // ---- completions, events, timers (events.cpp) --------------------------------------------------------------
+  void report_events(QpImpl& qp);
+  void complete(QpImpl& qp, CompletionQueue& cq, const ib::QpEvent& ev);
+  void mirror_state(QpImpl& qp);
+  void check_srq_limit(SharedReceiveQueue& srq);
+  void run_timers();
+  void kill_cq_users();
+  void raise(Context& ctx, const AsyncEventRecord& ev) { ctx.async.push(ev); }
+  void device_fatal();
+
+  // ---- status page (status.cpp) --------------------------------------------------------------------------------
+  void attach_status(QpImpl& qp);
+  void detach_status(QpImpl& qp);
+  void write_status(QpImpl& qp);
+  void write_all_dirty();
+
+  // ---- tables (vf.cpp), control lock held -------------------------------------------------------------------------
+  std::int64_t allocate_qpn();  // -1: none left
+  void free_qpn(std::uint32_t qpn) { freed_qpns.push_back(qpn); }
+  void add_qp(QpImpl& qp);      // makes it known to the engine; takes the progress lock
+  void remove_qp(QpImpl& qp);   // and the reverse: nothing of the engine refers to it afterwards
+  PathState* path_state(dp::Path* p);  // progress lock held
+
+  Nanos now() {
+    if (!now_valid) {
+      now_cached = clock.now();
+      now_valid = true;
+    }
+    return now_cached;
+  }
+
+  std::unique_ptr<dp::Fabric> fabric;
+  std::mutex control;
+  SpinLock progress_lock;
+  alignas(64) std::atomic<QpImpl*> rung{nullptr};
+
+  // Under the progress lock.
+  alignas(64) MemoryTable memory;
+  std::unique_ptr<QpImpl*[]> qp_blocks[dp::kQpnBlocks];
+  IntrusiveList<QpImpl, &QpImpl::queue_hook> active;
+  IntrusiveList<QpImpl, &QpImpl::touched_hook> touched;
+  IntrusiveList<QpImpl, &QpImpl::dirty_hook> dirty;
+  IntrusiveList<QpImpl, &QpImpl::all_hook> all_qps;
+  TimerHeap<QpImpl> timers;
+  Clock clock;
+  Nanos now_cached = 0;
+  bool now_valid = false;
+  Nanos status_written = 0;
+  unsigned idle_rounds = 0;
+  std::uint64_t epoch = 0;
+  ib::TxPacket tx;  // scratch
+  CompletionQueue* want_cq = nullptr;  // of the round under way
+  std::uint32_t want_until = 0;
+  int frames_in_round = 0;
+  DropCounters drops;
+  std::vector<std::unique_ptr<PathState>> paths;
+  std::unordered_map<dp::VfId, PathState*> path_by_vf;
+  std::vector<PathState*> blocked_paths;
+  PathState* self_path = nullptr;
+  PathState* switch_path = nullptr;
+  std::vector<CompletionQueue*> dead_cqs;
+  std::unordered_map<Gid, std::vector<QpImpl*>, GidHash> groups;
+  std::vector<Gid> local_gids;
+  Gid last_local_gid{};
+  bool fatal = false;
+
+  // Under the control lock.
+  AddressTable addresses;  // entries are read without it
+  std::deque<std::uint32_t> freed_qpns;
+  std::uint32_t next_qpn = 0, qpns_left = 0;
+  std::vector<std::uint32_t> free_status_slots;
+  std::uint32_t next_status_slot = 0;
+  PdHandle next_pd = 1;
+  std::uint32_t live_qps = 0;
+  std::vector<Context*> contexts;
+  std::vector<DeviceUse> use;
+};
+
+}  // namespace softrnic::nic
