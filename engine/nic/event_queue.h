@@ -49,6 +49,17 @@ class EventQueue {
       return 0;
     }
   }
+  // Takes the oldest event for a caller that has already read the descriptor itself; on_take(event) is called under
+  // the queue's lock. False when that event was removed meanwhile: wait again.
+  template <class OnTake>
+  bool take(T* out, OnTake on_take) {
+    SpinGuard g(lock_);
+    if (items_.empty()) return false;
+    *out = items_.front();
+    on_take(*out);
+    items_.pop_front();
+    return true;
+  }
   // Removes the events that `pred` matches, and their readability.
   template <class Pred>
   int remove_if(Pred pred) {

@@ -1,0 +1,106 @@
+// The process's tie to the NIC process: finding it, attaching to it, and telling the user when it is not there.
+#include <string.h>
+#include <unistd.h>
+
+#include <mutex>
+
+#include "engine/control/client/client.h"
+#include "engine/nic/raw_io.h"
+#include "verbs_shim/ibverbs/objects.h"
+
+namespace softrnic::shim {
+namespace {
+
+std::mutex g_lock;  // trivially destructible, like everything static in this library
+
+std::weak_ptr<nic::Vf>& shared_vf() {
+  static auto* vf = new std::weak_ptr<nic::Vf>;  // never destroyed: threads may still run at exit
+  return *vf;
+}
+
+std::atomic<std::uint32_t> g_generation{0};
+
+// A fork while another thread is in here must not leave the lock taken in the child. The child forgets the
+// parent's attachment, which only the parent may use.
+void before_fork() { g_lock.lock(); }
+void after_fork_in_parent() { g_lock.unlock(); }
+void after_fork_in_child() {
+  g_generation.fetch_add(1, std::memory_order_relaxed);
+  shared_vf().reset();
+  g_lock.unlock();
+}
+
+void register_fork_handlers() {
+  static std::once_flag once;
+  std::call_once(once, [] { pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child); });
+}
+
+std::string reason(const std::string& path, int rc, const control::HelloInfo& info) {
+  if (rc == EPROTONOSUPPORT) {
+    return "the NIC process at " + path + " is another version (protocol " + std::to_string(info.reply.version) +
+           ", this library: " + std::to_string(control::kProtocolVersion) +
+           "): stop it with `softrnic stop`, or use the libraries it came with";
+  }
+  return "no NIC process at " + path + " (" + strerrordesc_np(rc) +
+         "): run the program with `softrnic run -- PROGRAM`";
+}
+
+// The live attachment, if any. Under g_lock.
+std::shared_ptr<nic::Vf> live_vf() {
+  std::shared_ptr<nic::Vf> vf = shared_vf().lock();
+  if (vf && vf->fabric().nic_process_dead()) return nullptr;
+  return vf;
+}
+
+}  // namespace
+
+std::shared_ptr<nic::Vf> attach_shared(int* rc) {
+  register_fork_handlers();
+  std::lock_guard<std::mutex> guard(g_lock);
+  if (std::shared_ptr<nic::Vf> vf = live_vf()) return vf;
+  std::unique_ptr<nic::Vf> fresh;
+  std::string why;
+  *rc = nic::Vf::attach(control::default_socket_path(), &fresh, &why);
+  if (*rc != 0) {
+    complain_once(why);
+    return nullptr;
+  }
+  std::shared_ptr<nic::Vf> vf(std::move(fresh));
+  shared_vf() = vf;
+  return vf;
+}
+
+int discover(control::HelloInfo* out, std::string* why) {
+  register_fork_handlers();
+  {
+    std::lock_guard<std::mutex> guard(g_lock);
+    if (std::shared_ptr<nic::Vf> vf = live_vf()) {
+      *out = vf->fabric().info();
+      return 0;
+    }
+  }
+  std::string path = control::default_socket_path();
+  control::Connection connection;
+  int rc = connection.connect(path);
+  if (rc == 0) rc = control::hello(connection, out);
+  if (rc != 0) *why = reason(path, rc, *out);
+  return rc;
+}
+
+std::uint32_t fork_generation() { return g_generation.load(std::memory_order_relaxed); }
+
+void abandon(std::shared_ptr<nic::Vf> inherited) { new std::shared_ptr<nic::Vf>(std::move(inherited)); }
+
+void complain_once(const std::string& why) {
+  static std::atomic<bool> done{false};
+  if (done.exchange(true)) return;
+  std::string line = "softrnic: " + why + "\n";
+  raw_write(STDERR_FILENO, line.data(), line.size());
+}
+
+std::string runtime_sysfs(const std::string& runtime_dir) {
+  std::string root = runtime_dir + "/sys";
+  return !runtime_dir.empty() && access((root + "/class/infiniband").c_str(), X_OK) == 0 ? root : std::string();
+}
+
+}  // namespace softrnic::shim
