@@ -65,11 +65,12 @@ void Mapping::unmap() {
   size_ = 0;
 }
 
-int make_sealed_memfd(const char* name, std::size_t size) {
+int make_sealed_memfd(const char* name, std::size_t size, bool final) {
   long fd = raw_syscall(SYS_memfd_create, raw_pointer(name), MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) return static_cast<int>(fd);
   long rc = raw_syscall(SYS_ftruncate, fd, static_cast<long>(size));
-  if (rc == 0) rc = raw_syscall(SYS_fcntl, fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  const long seals = F_SEAL_SHRINK | F_SEAL_GROW | (final ? F_SEAL_SEAL : 0);
+  if (rc == 0) rc = raw_syscall(SYS_fcntl, fd, F_ADD_SEALS, seals);
   if (rc < 0) {
     raw_close(static_cast<int>(fd));
     return static_cast<int>(rc);

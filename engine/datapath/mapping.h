@@ -35,7 +35,8 @@ class Mapping {
   std::size_t size_ = 0;
 };
 
-// Makes a memfd of `size` zero bytes with both size seals (NIC process, tests). Descriptor, or -errno.
-int make_sealed_memfd(const char* name, std::size_t size);
+// Makes a memfd of `size` zero bytes with both size seals (NIC process, tests); `final`: and no others may be added.
+// Descriptor, or -errno.
+int make_sealed_memfd(const char* name, std::size_t size, bool final = true);
 
 }  // namespace softrnic::dp

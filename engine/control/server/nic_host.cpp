@@ -1,0 +1,185 @@
+#include "engine/control/server/nic_host.h"
+
+#include <fmt/format.h>
+#include <spdlog/sinks/null_sink.h>
+#include <spdlog/spdlog.h>
+#include <sys/socket.h>
+
+#include <boost/asio/post.hpp>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+
+#include "engine/control/server/server.h"
+
+namespace softrnic::control {
+namespace {
+
+constexpr auto kWaitRead = boost::asio::posix::stream_descriptor::wait_read;
+constexpr std::size_t kMaxSessions = 2 * VfTable::kMaxVfs;
+constexpr std::chrono::milliseconds kAcceptRetry{50};
+
+}  // namespace
+
+Nanos monotonic_now() {
+  timespec ts{};
+  ::clock_gettime(CLOCK_MONOTONIC, &ts);
+  return static_cast<Nanos>(ts.tv_sec) * 1'000'000'000u + static_cast<Nanos>(ts.tv_nsec);
+}
+
+NicHost::Impl::Impl() : listener(io), end_timer(io), routes(io) {}
+
+int NicHost::Impl::open(NicHostOptions o, std::string* why) {
+  options = std::move(o);
+  log = options.log ? options.log
+                    : std::make_shared<spdlog::logger>("softrnic", std::make_shared<spdlog::sinks::null_sink_mt>());
+  if (options.socket_path.empty()) options.socket_path = options.dir + "/control.sock";
+  if (options.devices.devices.empty()) options.devices = host_devices(read_host());
+
+  if (int error = dir.open(options.dir, why)) return error;
+  vfs = VfTable::create(options.sizes, static_cast<Nanos>(options.block_quarantine.count()) * 1'000'000u);
+  options.eswitch.on_broken = [this](std::uint16_t vf) {
+    boost::asio::post(io, [this, vf] {
+      if (Session* s = session_of(vf)) s->close("its ring to the eSwitch is corrupt");
+    });
+  };
+  if (vfs != nullptr) eswitch = sw::ESwitch::create(options.eswitch, vfs->block_table());
+  if (eswitch == nullptr) {
+    const int error = errno;
+    *why = fmt::format("cannot make shared memory: {}", std::strerror(error));
+    return error;
+  }
+  std::vector<Gid> own;
+  for (const GidRecord& g : options.devices.gids) own.push_back(g.gid);
+  eswitch->set_addresses(std::move(own));
+  routes.configure(options.route_timeout,
+                   {[this] {
+                      std::vector<std::uint16_t> ids;
+                      for (const auto& [id, vf] : vfs->all()) ids.push_back(id);
+                      return ids;
+                    },
+                    [this](std::uint16_t vf, const RouteNotice& notice) {
+                      if (Session* s = session_of(vf)) s->send(MsgType::route, 0, 0, &notice, sizeof(notice));
+                    },
+                    [this](std::uint16_t vf) {
+                      if (Session* s = session_of(vf)) s->close("did not follow a change of route in time");
+                    }});
+  sw::UniqueFd fd;
+  if (int error = dir.listen(options.socket_path, &fd, why)) return error;
+  listener.assign(fd.release());
+  log->info("listening on {}", options.socket_path);
+  return 0;
+}
+
+void NicHost::Impl::accept_next() {
+  listener.async_wait(kWaitRead, [this](const boost::system::error_code& error) {
+    if (error) return;
+    accept_all();
+  });
+}
+
+void NicHost::Impl::accept_all() {
+  for (;;) {
+    sw::UniqueFd fd(::accept4(listener.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd) {
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      if (errno == EAGAIN) break;
+      // Out of descriptors: the connections wait in the queue until there are some again.
+      log->error("accept: {}", std::strerror(errno));
+      auto timer = std::make_shared<boost::asio::steady_timer>(io, kAcceptRetry);
+      timer->async_wait([this, timer](const boost::system::error_code& e) {
+        if (!e) accept_all();
+      });
+      return;
+    }
+    if (sessions.size() >= kMaxSessions) {
+      log->error("connection refused: {} are open", sessions.size());
+      continue;
+    }
+    const std::uint64_t id = next_session++;
+    auto s = std::make_shared<Session>(
+        io, std::move(fd), id,
+        Session::Callbacks{[this](Session& from, Request& r) { on_request(from, r); },
+                           [this](Session& from, const std::string& reason) { on_closed(from, reason); }});
+    sessions[id] = s;
+    s->start();
+  }
+  accept_next();
+}
+
+void NicHost::Impl::on_closed(Session& s, const std::string& reason) {
+  if (reason.empty()) {
+    log->debug("connection {} of process {} ({}) ended", s.id(), s.pid(), s.comm);
+  } else {
+    log->warn("connection {} of process {} ({}) closed: {}", s.id(), s.pid(), s.comm, reason);
+  }
+  if (s.vf_id != dp::kNoVf) detach_vf(s.vf_id);
+  sessions.erase(s.id());
+  review_users();
+}
+
+// Starts or stops the wait for the end of a NIC process that lives only as long as it is used.
+void NicHost::Impl::review_users() {
+  if (!options.end_with_last_user) return;
+  bool used = false;
+  for (const auto& [id, s] : sessions) used = used || s->holding || s->vf_id != dp::kNoVf;
+  if (used) {
+    had_user = true;
+    end_timer.cancel();
+  } else if (had_user) {
+    end_unless_used(options.linger, "the last user is gone");
+  }
+}
+
+void NicHost::Impl::end_unless_used(std::chrono::milliseconds wait, const char* reason) {
+  end_timer.expires_after(wait);
+  end_timer.async_wait([this, reason](const boost::system::error_code& error) {
+    if (error) return;
+    log->info("ending: {}", reason);
+    io.stop();
+  });
+}
+
+NicHost::NicHost() : impl_(std::make_unique<Impl>()) {}
+
+int NicHost::create(NicHostOptions options, std::unique_ptr<NicHost>* out, std::string* why) {
+  std::unique_ptr<NicHost> host(new NicHost);
+  std::string reason;
+  const int error = host->impl_->open(std::move(options), &reason);
+  if (why != nullptr) *why = reason;
+  if (error == 0) *out = std::move(host);
+  return error;
+}
+
+NicHost::~NicHost() {
+  stop();
+  if (impl_->control_thread.joinable()) impl_->control_thread.join();
+  if (impl_->switch_thread.joinable()) impl_->switch_thread.join();
+  // While the lock is still held, so that it is our socket and not a successor's.
+  if (impl_->listener.is_open()) ::unlink(impl_->options.socket_path.c_str());
+}
+
+const std::string& NicHost::socket_path() const { return impl_->options.socket_path; }
+sw::ESwitch& NicHost::eswitch() { return *impl_->eswitch; }
+
+void NicHost::run() {
+  Impl& d = *impl_;
+  d.accept_next();
+  if (d.options.end_with_last_user) d.end_unless_used(d.options.first_user_timeout, "no user came");
+  d.io.run();
+  d.eswitch->stop();
+}
+
+void NicHost::run_switch() { impl_->eswitch->run(); }
+
+void NicHost::start() {
+  impl_->control_thread = std::thread([this] { run(); });
+  impl_->switch_thread = std::thread([this] { run_switch(); });
+}
+
+void NicHost::stop() {
+  impl_->io.stop();
+  if (impl_->eswitch != nullptr) impl_->eswitch->stop();
+}
+
+}  // namespace softrnic::control

@@ -1,0 +1,63 @@
+// The NIC process as an object: the control server and the eSwitch of one runtime directory. Needs no DPDK, so tests run
+// it on threads of their own process.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "engine/control/server/host_devices.h"
+#include "engine/control/server/vf_table.h"
+#include "engine/switch/eswitch.h"
+
+namespace spdlog {
+class logger;
+}
+
+namespace softrnic::control {
+
+struct NicHostOptions {
+  std::string dir;          // runtime directory; made when it is not there (not its parents)
+  std::string socket_path;  // default: <dir>/control.sock
+  DeviceConfig devices;     // default: host_devices(read_host())
+  // Ends when its last user (attached process, hold, capture) is gone, or when none came within first_user_timeout.
+  bool end_with_last_user = false;
+  std::chrono::milliseconds first_user_timeout{30000};
+  std::chrono::milliseconds linger{0};                // how long it waits for a new user then
+  std::chrono::milliseconds block_quarantine{2000};   // before a returned QPN block is dealt out again
+  std::chrono::milliseconds route_timeout{10000};     // a VF that does not follow a change of route is detached
+  VfTable::Sizes sizes;
+  sw::ESwitchOptions eswitch;
+  std::shared_ptr<spdlog::logger> log;                // default: nothing is logged
+};
+
+class NicHost {
+ public:
+  // 0 or an errno value with a sentence for the user: EPERM unsafe directory, EADDRINUSE another NIC process is
+  // there, ... After success processes may connect; they are answered once run() runs.
+  static int create(NicHostOptions options, std::unique_ptr<NicHost>* out, std::string* why);
+  // Ends everything: stop(), then the threads of start(). Connections break, the socket disappears.
+  ~NicHost();
+
+  const std::string& socket_path() const;
+
+  // The control server, on the calling thread, until stop() or its end with the last user. Stops the eSwitch too when
+  // it returns.
+  void run();
+  // The eSwitch, on the calling thread, until stop().
+  void run_switch();
+  // Both on threads of their own, for tests.
+  void start();
+  void stop();  // any thread, signal handlers excepted
+
+  sw::ESwitch& eswitch();
+
+  struct Impl;  // server.h
+
+ private:
+  NicHost();
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace softrnic::control

@@ -1,0 +1,68 @@
+// Inside of NicHost: the state of the control server. Everything here runs on the thread of NicHost::run().
+#pragma once
+
+#include <spdlog/logger.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/control/server/nic_host.h"
+#include "engine/control/server/route_barrier.h"
+#include "engine/control/server/runtime_dir.h"
+#include "engine/control/server/session.h"
+
+namespace softrnic::control {
+
+struct NicHost::Impl {
+  Impl();
+
+  // --- life (nic_host.cpp) ---
+  int open(NicHostOptions o, std::string* why);
+  void accept_next();
+  void accept_all();
+  void on_closed(Session& s, const std::string& reason);
+  void review_users();
+  void end_unless_used(std::chrono::milliseconds wait, const char* reason);
+
+  // --- requests (requests.cpp) ---
+  void on_request(Session& s, Request& r);
+  bool handle(Session& s, Request& r);  // false: malformed
+  bool on_hello(Session& s, const Request& r);
+  bool on_attach(Session& s, const Request& r);
+  bool on_get_block(Session& s, const Request& r);
+  bool on_return_block(Session& s, const Request& r);
+  bool on_connect_peer(Session& s, const Request& r);
+  bool on_mcast(Session& s, const Request& r);
+  int change_membership(Vf& vf, const Gid& mgid, bool join);
+  bool on_route_done(Session& s, const Request& r);
+  void detach_vf(std::uint16_t id);
+  void send_channel(Session& to, MsgType type, std::uint32_t seq, const Vf& self, const Vf& peer,
+                    const PeerChannel& channel);
+  Session* session_of(std::uint16_t vf_id);
+
+  NicHostOptions options;
+  std::shared_ptr<spdlog::logger> log;
+  boost::asio::io_context io;
+  RuntimeDir dir;
+  boost::asio::posix::stream_descriptor listener;
+  boost::asio::steady_timer end_timer;
+  std::unique_ptr<VfTable> vfs;
+  std::unique_ptr<sw::ESwitch> eswitch;
+  RouteBarrier routes;
+  std::map<std::uint64_t, std::shared_ptr<Session>> sessions;
+  std::unordered_map<std::uint16_t, Session*> vf_sessions;
+  std::uint64_t next_session = 1;
+  bool had_user = false;
+  std::thread control_thread, switch_thread;  // of start()
+};
+
+Nanos monotonic_now();
+
+}  // namespace softrnic::control

@@ -1,0 +1,90 @@
+// The embedded switch: takes frames from the VFs' rings and puts them into others, as the queue pair number in a frame's
+// BTH says. Marks of route barriers pass in order with the frames. Single-threaded inside run(); the control
+// functions may be called from any thread and take effect in the order of the calls.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/datapath/shm_layout.h"
+#include "engine/switch/shared_memory.h"
+#include "engine/switch/unique_fd.h"
+#include "protocols/common/types.h"
+
+namespace softrnic::sw {
+
+// Sees every frame that the switch takes in, on the switch's thread. on_frame() may block: the rings fill up behind it,
+// and the senders wait.
+class FrameTap {
+ public:
+  virtual ~FrameTap() = default;
+  virtual void on_frame(std::uint16_t source_vf, Bytes frame) = 0;
+};
+
+// Counters of a VF at the switch. rx: towards the VF, tx: from it.
+struct PortCounters {
+  std::uint64_t tx_frames = 0, tx_bytes = 0, rx_frames = 0, rx_bytes = 0;
+  std::uint64_t rx_out_of_buffer = 0;      // its queue was full: dropped
+  std::uint64_t tx_malformed = 0;          // no valid RoCE frame, or a mark for nobody
+  std::uint64_t tx_bad_source = 0;         // source address or source QPN is not the sender's
+  std::uint64_t tx_unknown_destination = 0;// nobody owns the queue pair number, or is in the multicast group
+};
+
+struct ESwitchOptions {
+  // Bytes that wait for a VF whose ring is full. Beyond that its senders wait too, as long as it takes frames.
+  std::size_t queue_limit = 4u << 20;
+  // A VF that took nothing for so long while its queue was full is stalled: what more comes for it is dropped and counted
+  // until it takes frames again, so that it holds up nobody.
+  Nanos stall_timeout = 20'000'000;
+  // A ring was corrupt: the VF is cut off. Called on the switch's thread.
+  std::function<void(std::uint16_t vf_id)> on_broken;
+};
+
+class ESwitch {
+ public:
+  // What the switch needs of a VF. Its id is its slot in the switch's inbox.
+  struct Port {
+    std::uint16_t vf_id = 0;
+    std::uint32_t ring_size = 0;
+    std::shared_ptr<SharedMemory> channel;  // ring 0: from the VF; ring 1: to the VF
+    std::shared_ptr<SharedMemory> inbox;    // the VF's; the switch is slot 0 there
+    std::shared_ptr<SharedMemory> status;   // the VF's status page
+    UniqueFd eventfd;                       // wakes the VF
+  };
+
+  // `blocks` (which VF owns a queue pair number) must outlive the switch. Null with errno set on failure.
+  static std::unique_ptr<ESwitch> create(const ESwitchOptions& options, const dp::BlockTable& blocks);
+  ~ESwitch();
+
+  const SharedMemory& inbox() const;  // of the switch itself, for the VFs
+  int eventfd() const;
+
+  void attach(Port port);
+  // Frames on their way to the VF are dropped. When detach() has returned, the switch thread may still finish its
+  // current turn with the VF's memory, which it holds a reference to.
+  void detach(std::uint16_t vf_id);
+  // The addresses that frames may come from. Without any, no source address is accepted.
+  void set_addresses(std::vector<Gid> own);
+  // Membership of a VF in a multicast group.
+  void set_group_member(const Gid& mgid, std::uint16_t vf_id, bool member);
+  // Shows every frame to `tap` from now on; null: to nobody. `done` is called on the switch's thread when that is in
+  // force and the old tap no longer used.
+  void set_tap(std::shared_ptr<FrameTap> tap, std::function<void()> done);
+
+  // A VF's counters; zeros when it is not there.
+  PortCounters counters(std::uint16_t vf_id) const;
+
+  // Forwards until stop(), on the calling thread.
+  void run();
+  void stop();
+
+ private:
+  ESwitch();
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace softrnic::sw

@@ -1,0 +1,105 @@
+// The device in host-local mode: identity and GID table.
+#include <arpa/inet.h>
+
+#include <catch2/catch.hpp>
+#include <cstring>
+
+#include "engine/control/server/host_devices.h"
+
+using namespace softrnic;
+using namespace softrnic::control;
+
+namespace {
+
+HostAddress address(const char* text, const char* netdev, unsigned ifindex, bool loopback = false) {
+  HostAddress a;
+  in_addr v4{};
+  if (::inet_pton(AF_INET, text, &v4) == 1) {
+    a.gid.raw[10] = a.gid.raw[11] = 0xFF;
+    std::memcpy(a.gid.raw + 12, &v4, 4);
+  } else {
+    REQUIRE(::inet_pton(AF_INET6, text, a.gid.raw) == 1);
+  }
+  a.netdev = netdev;
+  a.ifindex = ifindex;
+  a.loopback = loopback;
+  return a;
+}
+
+std::string text_of(const Gid& gid) {
+  char text[64];
+  return ::inet_ntop(AF_INET6, gid.raw, text, sizeof(text));
+}
+
+HostView machine() {
+  HostView host;
+  host.addresses = {address("127.0.0.1", "lo", 1, true), address("::1", "lo", 1, true),
+                    address("2001:db8::5", "eth0", 2),   address("10.1.2.3", "eth0", 2),
+                    address("10.9.9.9", "eth1", 3),      address("fe80::5054:ff:fe12:3456", "eth0", 2)};
+  host.primary_netdev = "eth0";
+  host.primary_ifindex = 2;
+  host.mac = {0x52, 0x54, 0x00, 0x12, 0x34, 0x56};
+  host.identity = "machine";
+  return host;
+}
+
+}  // namespace
+
+TEST_CASE("GID table: link-local at 0 and 1, primary IPv4 at 2 and 3, loopback last", "[control][gid]") {
+  const DeviceConfig config = host_devices(machine());
+  std::vector<std::string> v1, v2;
+  for (const GidRecord& g : config.gids) {
+    CHECK(g.index == static_cast<std::uint32_t>(&g - config.gids.data()));
+    CHECK(g.type == g.index % 2);
+    (g.type == 0 ? v1 : v2).push_back(text_of(g.gid));
+  }
+  CHECK(v1 == v2);
+  CHECK(v1 == std::vector<std::string>{"fe80::5054:ff:fe12:3456", "::ffff:10.1.2.3", "::ffff:10.9.9.9",
+                                       "2001:db8::5", "::ffff:127.0.0.1", "::1"});
+  CHECK(config.gids[3].ndev_ifindex == 2);
+}
+
+TEST_CASE("GID table without any network: loopback IPv4 at 2 and 3", "[control][gid]") {
+  HostView host;
+  host.identity = "machine";
+  host.primary_netdev = "lo";
+  SECTION("no interface is up") {}
+  SECTION("only lo") { host.addresses = {address("127.0.0.1", "lo", 1, true), address("::1", "lo", 1, true)}; }
+  SECTION("IPv6 only") { host.addresses = {address("2001:db8::5", "eth0", 2), address("::1", "lo", 1, true)}; }
+  const DeviceConfig config = host_devices(host);
+  REQUIRE(config.gids.size() >= 4);
+  CHECK(text_of(config.gids[2].gid) == "::ffff:127.0.0.1");
+  CHECK(text_of(config.gids[3].gid) == "::ffff:127.0.0.1");
+  for (const GidRecord& g : config.gids) CHECK_FALSE(g.gid == Gid{});
+}
+
+TEST_CASE("A device without a network interface has a MAC and GUIDs all the same", "[control][gid]") {
+  HostView host;
+  host.identity = "machine";
+  const DeviceRecord d = host_devices(host).devices.at(0);
+  CHECK((d.mac[0] & 0x03) == 0x02);  // locally administered, unicast
+  CHECK(d.node_guid != 0);
+  CHECK(d.sys_image_guid != 0);
+  CHECK(derive_mac("machine") == derive_mac("machine"));
+  CHECK(derive_mac("machine") != derive_mac("another"));
+}
+
+TEST_CASE("Vendor id is neither 0 nor 0xFFFFFF", "[control]") {
+  const DeviceRecord d = host_devices(machine()).devices.at(0);
+  CHECK(d.vendor_id != 0);
+  CHECK(d.vendor_id < 0xFFFFFF);
+  CHECK(d.max_inline >= 512);
+  CHECK(d.active_mtu == 4096);
+}
+
+TEST_CASE("EUI-64 of a MAC (RFC 4291 appendix A)", "[control][gid]") {
+  CHECK(eui64_of({0x34, 0x56, 0x78, 0x9A, 0xBC, 0xDE}) ==
+        std::array<std::uint8_t, 8>{0x36, 0x56, 0x78, 0xFF, 0xFE, 0x9A, 0xBC, 0xDE});
+}
+
+TEST_CASE("This host can be read", "[control][gid]") {
+  const DeviceConfig config = host_devices(read_host());
+  REQUIRE(config.devices.size() == 1);
+  CHECK(config.gids.size() >= 4);
+  CHECK(config.devices[0].num_gids == config.gids.size());
+}
