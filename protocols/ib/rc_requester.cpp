@@ -247,9 +247,9 @@ void RcRequester::go_back() {
 }
 
 // A retry because something is known to be missing. While such a retry has brought nothing, further
-// NAKs are about the same loss and the timer takes over.
+// NAKs are about the same loss and the timer takes over; the same when a retry is about to begin.
 void RcRequester::retry_from_nak() {
-  if (nak_retry_) return;
+  if (nak_retry_ || cur_psn_ == una_psn_) return;
   if (retries_left_ == 0) {
     core_.counters.retry_exceeded_err++;
     fail(WcStatus::retry_exc_err);

@@ -233,7 +233,7 @@ void RcResponder::on_atomic(MemoryPort& mem, const Request& r) {
   ack_owed_ = false;
   *res = Resource();
   res->op = static_cast<std::uint8_t>(op);
-  res->first_psn = res->last_psn = r.psn;
+  res->first_psn = res->last_psn = res->tx_psn = r.psn;
   res->original = original;
   res->msn = msn_;
   set_pending(resource_head_++);

@@ -182,7 +182,7 @@ bool RcResponder::send_read_response(MemoryPort& mem, Resource& res, TxPacket* o
 
 void RcResponder::send_atomic_ack(Resource& res, TxPacket* out) {
   out->payload.clear();
-  start_response(core_, Op::atomic_ack, res.first_psn, 0, out);
+  start_response(core_, Op::atomic_ack, res.tx_psn, 0, out);
   add_aeth(kSyndromeAck | credits(), res.msn, out);
   wire::AtomicAckEth{res.original}.write(out->header + out->header_len);
   out->header_len += wire::AtomicAckEth::kSize;

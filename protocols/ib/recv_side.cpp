@@ -1,5 +1,6 @@
 #include "protocols/ib/recv_side.h"
 
+#include <new>
 #include <utility>
 
 #include "protocols/common/psn.h"
@@ -14,9 +15,8 @@ RecvSide::RecvSide(const QpInit& init)
       ring_(std::make_unique<Entry[]>(kFirstRingSize)), ring_mask_(kFirstRingSize - 1) {}
 
 bool RecvSide::take() {
-  const int n = init_.rq->take(&wr_id_, sges_.get());
-  if (n < 0) return false;
-  num_sge_ = static_cast<std::uint32_t>(n);
+  if (!available()) return false;
+  num_sge_ = static_cast<std::uint32_t>(init_.rq->take(&wr_id_, sges_.get()));
   capacity_ = 0;
   for (std::uint32_t i = 0; i < num_sge_; ++i) capacity_ += sges_[i].length;
   has_current_ = true;
@@ -57,7 +57,6 @@ void RecvSide::complete(Completion wc, std::uint32_t psn, bool hold) {
   wc.wr_id = wr_id_;
   wc.qp_num = init_.qpn;
   has_current_ = false;
-  if (pushed_ - popped_ > ring_mask_) grow();
   Entry& e = ring_[pushed_ & ring_mask_];
   e.wc = wc;
   e.psn = psn;
@@ -98,13 +97,15 @@ void RecvSide::reset() {
   pushed_ = released_ = popped_ = 0;
 }
 
-void RecvSide::grow() {
+bool RecvSide::grow() {
   const std::uint32_t old_size = ring_mask_ + 1;
-  auto bigger = std::make_unique<Entry[]>(std::size_t{old_size} * 2);
+  std::unique_ptr<Entry[]> bigger(new (std::nothrow) Entry[std::size_t{old_size} * 2]);
+  if (bigger == nullptr) return false;
   const std::uint32_t new_mask = old_size * 2 - 1;
   for (std::uint32_t i = popped_; i != pushed_; ++i) bigger[i & new_mask] = ring_[i & ring_mask_];
   ring_ = std::move(bigger);
   ring_mask_ = new_mask;
+  return true;
 }
 
 void RecvSide::fill_flush(std::uint64_t wr_id, QpEvent* out) const {

@@ -17,8 +17,9 @@ class RecvSide {
  public:
   explicit RecvSide(const QpInit& init);
 
-  bool available() const { return init_.rq->available() != 0; }
-  // Takes the next request as the current one. False when there is none.
+  // True when take() will succeed.
+  bool available() { return init_.rq->available() != 0 && (pushed_ - popped_ <= ring_mask_ || grow()); }
+  // Takes the next request as the current one. False when there is none, or no memory for its completion.
   bool take();
   bool has_current() const { return has_current_; }
   // Places the next bytes from the start of the current request again (the message was dropped).
@@ -52,7 +53,7 @@ class RecvSide {
     Completion wc;
     std::uint32_t psn;
   };
-  void grow();
+  bool grow();
   void fill_flush(std::uint64_t wr_id, QpEvent* out) const;
 
   const QpInit& init_;

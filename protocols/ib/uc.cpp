@@ -69,38 +69,35 @@ void Uc::on_gather_fault() {
 
 // The message in progress is given up; its receive request takes the next one (IBA 9.8.2.2).
 void Uc::drop_message() {
-  if (message_ != Message::none || core_.recv.has_current()) core_.counters.drops++;
-  message_ = Message::none;
-  if (core_.recv.has_current()) core_.recv.rewind();
-}
-
-// A message that cannot be taken in. A request of an SRQ is not kept for the next message.
-void Uc::reject_message(WcStatus status) {
-  if (core_.init.has_srq && core_.recv.has_current()) {
-    Completion wc;
-    wc.opcode = WcOpcode::recv;
-    wc.status = status;
-    wc.vendor_err = static_cast<std::uint32_t>(status);
-    wc.solicited = true;
-    core_.recv.complete(wc, 0, false);
-    message_ = Message::none;
-    core_.counters.drops++;
-    return;
-  }
   core_.counters.drops++;
   message_ = Message::none;
   if (core_.recv.has_current()) core_.recv.rewind();
 }
 
-// An element of a receive request cannot be written: a local error, fatal on the receive queue.
-void Uc::receive_fault() {
+// A SEND that cannot be taken in. A request of an SRQ is not kept for the next message.
+void Uc::reject_send(WcStatus status) {
+  if (!core_.init.has_srq || !core_.recv.has_current()) {
+    drop_message();
+    return;
+  }
+  core_.counters.drops++;
+  message_ = Message::none;
+  fail_recv(status);
+}
+
+void Uc::fail_recv(WcStatus status) {
   Completion wc;
   wc.opcode = WcOpcode::recv;
-  wc.status = WcStatus::loc_prot_err;
-  wc.vendor_err = static_cast<std::uint32_t>(WcStatus::loc_prot_err);
+  wc.status = status;
+  wc.vendor_err = static_cast<std::uint32_t>(status);
   wc.solicited = true;
   core_.recv.complete(wc, 0, false);
+}
+
+// An element of a receive request cannot be written: a local error, fatal on the receive queue.
+void Uc::receive_fault() {
   message_ = Message::none;
+  fail_recv(WcStatus::loc_prot_err);
   core_.enter_error();
 }
 
@@ -133,14 +130,13 @@ void Uc::on_packet(MemoryPort& mem, const OpcodeInfo& info, const RxPacket& pack
     if (message_ != Message::none) drop_message();
     return;
   }
-  if (!payload_ok(info, payload_len, bth.pad_count())) {
-    reject_message(WcStatus::rem_inv_req_err);
-    return;
-  }
-  if (info.kind == OpKind::send) {
-    on_send(mem, info, p, payload_len);
+  const bool well_formed = payload_ok(info, payload_len, bth.pad_count());
+  if (info.kind == OpKind::write) {
+    if (!well_formed || !on_write(mem, info, p, payload_len)) drop_message();
+  } else if (!well_formed) {
+    reject_send(WcStatus::rem_inv_req_err);
   } else {
-    on_write(mem, info, p, payload_len);
+    on_send(mem, info, p, payload_len);
   }
 }
 
@@ -151,7 +147,7 @@ void Uc::on_send(MemoryPort& mem, const OpcodeInfo& info, const std::uint8_t* p,
     return;
   }
   if (recv.placed() + payload_len > recv.capacity()) {
-    reject_message(WcStatus::loc_len_err);
+    reject_send(WcStatus::loc_len_err);
     return;
   }
   if (!recv.place(mem, p + info.header_len, payload_len)) {
@@ -162,7 +158,8 @@ void Uc::on_send(MemoryPort& mem, const OpcodeInfo& info, const std::uint8_t* p,
   if (info.last) complete_recv(info, p, WcOpcode::recv, static_cast<std::uint32_t>(recv.placed()));
 }
 
-void Uc::on_write(MemoryPort& mem, const OpcodeInfo& info, const std::uint8_t* p, std::uint32_t payload_len) {
+// False: the message is dropped.
+bool Uc::on_write(MemoryPort& mem, const OpcodeInfo& info, const std::uint8_t* p, std::uint32_t payload_len) {
   if (info.first) {
     const auto reth = wire::Reth::read(p + info.reth);
     write_va_ = reth.va;
@@ -170,31 +167,25 @@ void Uc::on_write(MemoryPort& mem, const OpcodeInfo& info, const std::uint8_t* p
     write_left_ = write_total_ = reth.length;
   }
   const bool fits = info.last ? payload_len == write_left_ : payload_len < write_left_;
-  if ((core_.attrs.access_flags & kAccessRemoteWrite) == 0 || write_total_ > kMaxMessage || !fits) {
-    reject_message(WcStatus::rem_inv_req_err);
-    return;
-  }
+  if ((core_.attrs.access_flags & kAccessRemoteWrite) == 0 || write_total_ > kMaxMessage || !fits) return false;
   // Without a receive request for the immediate data the message is dropped (IBA 9.8.2.2.4).
-  if (info.imm && !core_.recv.has_current() && !core_.recv.available()) {
-    reject_message(WcStatus::rem_inv_req_err);
-    return;
-  }
+  if (info.imm && !core_.recv.has_current() && !core_.recv.available()) return false;
   if (payload_len != 0) {
     std::uint8_t* dst = nullptr;
     const std::uint32_t checked = info.first ? write_total_ : payload_len;
     if (mem.resolve_remote(core_.init.pd, core_.init.qpn, write_rkey_, write_va_, checked, kAccessRemoteWrite, &dst) !=
             MemStatus::ok ||
         !mem.copy_to_app(dst, p + info.header_len, payload_len)) {
-      reject_message(WcStatus::rem_access_err);
-      return;
+      return false;
     }
     write_va_ += payload_len;
     write_left_ -= payload_len;
   }
   message_ = info.last ? Message::none : Message::write;
-  if (!info.imm) return;
+  if (!info.imm) return true;
   if (!core_.recv.has_current()) core_.recv.take();
   complete_recv(info, p, WcOpcode::recv_rdma_with_imm, write_total_);
+  return true;
 }
 
 void Uc::complete_recv(const OpcodeInfo& info, const std::uint8_t* p, WcOpcode opcode, std::uint32_t byte_len) {

@@ -26,10 +26,11 @@ class Uc {
 
   bool payload_ok(const OpcodeInfo& info, std::uint32_t payload_len, std::uint8_t pad) const;
   void on_send(MemoryPort& mem, const OpcodeInfo& info, const std::uint8_t* p, std::uint32_t payload_len);
-  void on_write(MemoryPort& mem, const OpcodeInfo& info, const std::uint8_t* p, std::uint32_t payload_len);
+  bool on_write(MemoryPort& mem, const OpcodeInfo& info, const std::uint8_t* p, std::uint32_t payload_len);
   void complete_recv(const OpcodeInfo& info, const std::uint8_t* p, WcOpcode opcode, std::uint32_t byte_len);
   void drop_message();
-  void reject_message(WcStatus status);
+  void reject_send(WcStatus status);
+  void fail_recv(WcStatus status);
   void receive_fault();
   bool build(MemoryPort& mem, SendWqe& w, TxPacket* out);
 
