@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/control/client/client.h"
 #include "engine/datapath/shm_layout.h"
@@ -43,9 +44,12 @@ class Fabric {
   std::int64_t get_block();
   void return_block(std::uint32_t block);
   // The path towards the VF that owns `qpn`; the eSwitch's path when nobody does. Never null. Opens a direct
-  // channel on first use.
+  // channel on first use. A path stays what it is: it does not follow a QPN that changes its owner.
   Path* path_for_qpn(std::uint32_t qpn);
   int mcast(const Gid& mgid, bool attach);
+  // In a child of fork(), before anything else: closes and unmaps what belongs to the parent's VF. All paths are sinks
+  // afterwards, and the status page and block table are private and empty.
+  void abandon_after_fork();
 
   // --- sending ----------------------------------------------------------------------------------------
   Path* switch_path();
@@ -54,8 +58,8 @@ class Fabric {
   // Room for a frame of `length` bytes now? False also while a route barrier is open. Remembers that this
   // side waits (the consumer will kick us).
   bool has_room(Path& p, std::uint32_t length);
-  // Space for a frame of up to `length` bytes (has_room() said yes), or commit/abandon it. Frames are published at
-  // commit; a peer that sleeps is kicked by flush() or at the latest at the end of progress.
+  // Space for a frame of up to `length` bytes (has_room() said yes), then commit it or forget it. Frames are published
+  // at commit; a peer that sleeps is kicked by flush(), which whoever sends calls at the end.
   std::uint8_t* begin(Path& p, std::uint32_t length);
   void commit(Path& p, std::uint32_t length);
   void flush();
@@ -65,8 +69,9 @@ class Fabric {
 
   // --- receiving ----------------------------------------------------------------------------------------
   // Calls on_frame(ctx, ingress VF, frame) for at most `budget` frames, fairly over all channels with traffic; stops
-  // early when on_frame returns false (that frame is still consumed). Marks and control notices are handled inside. Returns
-  // the number of frames. The frame bytes may be changed by a malicious peer while they are read: copy headers once.
+  // early when on_frame returns false (that frame is still consumed). Marks and control notices are handled inside.
+  // Returns the number of frames. The frame bytes may be changed by a malicious peer while they are read: copy headers
+  // once.
   using OnFrame = bool (*)(void* ctx, VfId ingress, Bytes frame);
   int poll(int budget, OnFrame on_frame, void* ctx);
 
@@ -79,6 +84,8 @@ class Fabric {
   void wake();  // any thread
   // Takes in notices of the control socket (peers, routes, death of the NIC process). True when something was handled.
   bool poll_control();
+  // The GID table (of all devices) has changed: true once per change, with the new one. info() keeps the old one.
+  bool take_gids(std::vector<control::GidRecord>* out);
   bool nic_process_dead() const;
   // More parties poll than there are CPUs: an empty poll should yield.
   bool crowded() const;
