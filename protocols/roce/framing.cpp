@@ -165,7 +165,7 @@ HeaderTemplate::HeaderTemplate(const PathParams& params) {
 
   std::uint8_t* l3 = bytes_ + l3_;
   if (ipv4_) {
-    Ipv4Header ip;  // IBA A17.3.1.2: DF set; id 0, as atomic datagrams need none (RFC 6864 s4.1)
+    Ipv4Header ip;  // IBA A17.3.1: DF set; id 0, as atomic datagrams need none (RFC 6864 s4.1)
     ip.tos = params.traffic_class;
     ip.ttl = params.hop_limit;
     ip.protocol = wire::kIpProtoUdp;

@@ -31,7 +31,7 @@ FrameError parse_error(const std::vector<std::uint8_t>& f) {
 
 }  // namespace
 
-TEST_CASE("IBA A17.3.1: RoCE v2 over IPv4 is written as the annex says", "[framing]") {
+TEST_CASE("IBA A17.3.1, RFC 6864 s4.1: RoCE v2 over IPv4 is written as the annex says", "[framing]") {
   const auto f = frame_of(Framing::v2_ipv4, 5);
   CHECK(HeaderTemplate(path_of(Framing::v2_ipv4)).size() == 42);
   CHECK(std::vector<std::uint8_t>(f.begin(), f.begin() + 14) == hex("5254001234575254001234560800"));
@@ -169,7 +169,7 @@ TEST_CASE("A frame cut anywhere is refused", "[framing]") {
   }
 }
 
-TEST_CASE("Malformed frames are told apart", "[framing]") {
+TEST_CASE("IBA 9.6.1.1, A17.3.1: malformed frames are told apart", "[framing]") {
   struct Case {
     const char* name;
     Framing framing;
@@ -309,7 +309,7 @@ TEST_CASE("UDP source ports spread flows", "[framing]") {
   }
 }
 
-TEST_CASE("RFC 1112, RFC 2464: MAC of a multicast GID", "[framing]") {
+TEST_CASE("RFC 1112 s6.4, RFC 2464 s7: MAC of a multicast GID", "[framing]") {
   std::uint8_t mac[6];
   multicast_mac(gid("00000000000000000000ffffef010203"), mac);
   CHECK(std::vector<std::uint8_t>(mac, mac + 6) == hex("01005e010203"));
