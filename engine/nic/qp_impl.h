@@ -40,7 +40,8 @@ struct QueuePair::Impl {
   std::unique_ptr<SendQueue> sq;
   std::unique_ptr<RecvQueue> rq;  // null with an SRQ
   SpinLock sq_lock;
-  std::uint32_t accepted = 0;     // slots filled since begin_post, under sq_lock
+  std::uint32_t accepted = 0;     // slots filled since begin_post, under sq_lock, as is
+  std::uint32_t resolved = 0;     // UD: owner << 16 | QPN block of the last destination that a path is known to
   SpinLock rq_lock;
   std::atomic<ib::QpState> state{ib::QpState::reset};  // of `ib`, for any thread
   std::atomic<bool> rung{false};                       // in the doorbell list

@@ -72,6 +72,7 @@ int QueuePair::accept_slot(SendWqe* w) {
     const AddressEntry* ah = q.vf.addresses.at(w->ah);
     if (ah == nullptr || !ah->live.load(std::memory_order_acquire) || ah->pd != q.pd->handle) return EINVAL;
     if (w->remote_qpn > 0xFFFFFF || w->length > q.pd->context->device().active_mtu) return EINVAL;
+    if (ah->local) q.vf.resolve_datagram_peer(q, w->remote_qpn);
   }
   ++q.accepted;
   return 0;

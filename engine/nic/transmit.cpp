@@ -1,6 +1,7 @@
 // Packets out: which queue pair sends next, and how a packet becomes a frame in a ring.
 #include <cstring>
 
+#include "engine/datapath/paths.h"
 #include "engine/nic/vf_impl.h"
 
 namespace softrnic::nic {
@@ -118,9 +119,35 @@ PathState* Vf::Impl::datagram_path(const AddressEntry& ah, std::uint32_t dest_qp
   const dp::VfId owner =
       fabric->blocks().owner[(dest_qpn >> dp::kQpnBlockShift) & (dp::kQpnBlocks - 1)].load(std::memory_order_relaxed);
   if (owner == fabric->vf_id()) return self_path;
-  if (owner == dp::kNoVf) return switch_path;
-  const auto it = path_by_vf.find(owner);
-  return it == path_by_vf.end() ? switch_path : it->second;
+  return owner == dp::kNoVf ? switch_path : path_to(owner);
+}
+
+PathState* Vf::Impl::path_to(dp::VfId vf) {
+  const auto it = path_by_vf.find(vf);
+  if (it != path_by_vf.end() && !it->second->path->sink) return it->second;
+  // Not met yet, or the number belongs to another process now.
+  dp::Path* found = nullptr;
+  {
+    SpinGuard g(peers_lock);
+    if (const auto n = new_peers.find(vf); n != new_peers.end()) {
+      found = n->second;
+      new_peers.erase(n);
+    }
+  }
+  if (found == nullptr || found->sink) return switch_path;
+  return path_by_vf[vf] = path_state(found);
+}
+
+void Vf::Impl::resolve_datagram_peer(QpImpl& qp, std::uint32_t dest_qpn) {
+  const std::uint32_t block = dest_qpn >> dp::kQpnBlockShift;
+  const dp::VfId owner = fabric->blocks().owner[block].load(std::memory_order_acquire);
+  const std::uint32_t destination = std::uint32_t{owner} << 16 | block;
+  if (owner == dp::kNoVf || owner == fabric->vf_id() || destination == qp.resolved) return;
+  dp::Path* p = fabric->path_for_qpn(dest_qpn);
+  qp.resolved = destination;
+  if (dp::Fabric::peer(*p) != owner) return;
+  SpinGuard g(peers_lock);
+  new_peers[owner] = p;
 }
 
 // The other members of the group in this VF: the eSwitch does not send a frame back to where it came from.

@@ -29,7 +29,12 @@ const std::vector<control::DeviceRecord>& Vf::devices() const { return impl_->fa
 dp::Fabric& Vf::fabric() { return *impl_->fabric; }
 
 Vf::Impl::Impl(std::unique_ptr<dp::Fabric> f) : fabric(std::move(f)), use(fabric->info().devices.size()) {
-  switch_path = path_state(fabric->switch_path());
+  switch_path = self_path = path_state(fabric->switch_path());
+  if (const std::int64_t block = fabric->get_block(); block >= 0) {
+    next_qpn = static_cast<std::uint32_t>(block) << dp::kQpnBlockShift;
+    qpns_left = kQpnsPerBlock;
+    self_path = path_state(fabric->path_for_qpn(next_qpn));
+  }
 }
 
 Vf::Impl::~Impl() = default;

@@ -94,6 +94,10 @@ struct Vf::Impl {
   Sent transmit_datagrams(QpImpl& qp, int budget);
   bool send_frame(const roce::HeaderTemplate& headers, dp::Path& path, const ib::TxPacket& packet);
   PathState* datagram_path(const AddressEntry& ah, std::uint32_t dest_qpn);
+  PathState* path_to(dp::VfId vf);
+  // A post is about to go to `dest_qpn`: opens a channel to its VF unless there is one. May take a round trip to the
+  // NIC process, so it belongs to the poster, who holds the lock of the send queue.
+  void resolve_datagram_peer(QpImpl& qp, std::uint32_t dest_qpn);
   void loop_back_multicast(QpImpl& qp, const AddressEntry& ah);
   void serve_active(int budget);
   void retry_blocked();
@@ -165,6 +169,10 @@ struct Vf::Impl {
   std::vector<Gid> local_gids;
   Gid last_local_gid{};
   bool fatal = false;
+
+  // Paths that posters of datagrams have asked for, until the engine needs them.
+  SpinLock peers_lock;
+  std::unordered_map<dp::VfId, dp::Path*> new_peers;
 
   // Under the control lock.
   AddressTable addresses;  // entries are read without it
