@@ -37,6 +37,7 @@ void SendSide::end_flush(std::uint32_t tail) {
   flush_open_ = false;
   flush_end_ = tail;
   done_ = tail;
+  if (reported_ == tail) flushing_ = false;
 }
 
 bool SendSide::poll(const QpInit& init, bool may_flush, QpEvent* out) {
