@@ -1,0 +1,216 @@
+#include "station.h"
+
+using namespace softrnic;
+using namespace softrnic::neigh;
+using namespace softrnic::neigh::test;
+using wire::GroupRecord;
+
+namespace {
+
+constexpr std::uint32_t kGroup4 = 0xEF010203;  // 239.1.2.3
+const Gid kGroup6{{0xFF, 0x05, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3}};
+
+struct Record {
+  GroupRecord type;
+  Gid group;
+};
+
+// Records of an IGMPv3 report, its headers checked (RFC 3376 s4, s4.2.14).
+std::vector<Record> igmp_v3(const Frame& f) {
+  REQUIRE(type_of(f) == wire::kEthertypeIpv4);
+  const std::uint8_t* ip = f.data() + 14;
+  CHECK(ip[0] == 0x46);
+  CHECK(ip[8] == 1);
+  CHECK(load_be32(ip + 16) == 0xE0000016);
+  CHECK(load_be32(ip + 20) == 0x94040000);
+  CHECK(wire::inet_fold(wire::inet_sum(ip, 24)) == 0xFFFF);
+  CHECK(dst_of(f) == Mac{0x01, 0x00, 0x5E, 0, 0, 0x16});
+  const std::uint8_t* m = ip + 24;
+  const std::size_t size = load_be16(ip + 2) - 24u;
+  REQUIRE(m[0] == wire::kIgmpV3Report);
+  CHECK(wire::icmp_checksum_ok(m, size));
+  std::vector<Record> records;
+  for (unsigned i = 0; i < load_be16(m + 6); ++i) {
+    const std::uint8_t* r = m + 8 + 8 * i;
+    records.push_back({GroupRecord{r[0]}, from_ipv4(load_be32(r + 4))});
+  }
+  CHECK(size == 8 + 8 * records.size());
+  return records;
+}
+// Records of an MLDv2 report (RFC 3810 s5.2).
+std::vector<Record> mld(const Frame& f) {
+  CHECK(ip6_of(f).hop_limit() == 1);
+  CHECK(ip6_of(f).next_header() == 0);
+  CHECK(dst_of(f) == Mac{0x33, 0x33, 0, 0, 0, 0x16});
+  CHECK(load_be64(f.data() + 54) == 0x3A00050200000100u);
+  const Frame m = icmpv6_of(f);
+  REQUIRE(m[0] == wire::kMldV2Report);
+  std::vector<Record> records;
+  for (unsigned i = 0; i < load_be16(m.data() + 6); ++i) {
+    Record r;
+    r.type = GroupRecord{m[8 + 20 * i]};
+    std::memcpy(r.group.raw, m.data() + 12 + 20 * i, 16);
+    records.push_back(r);
+  }
+  return records;
+}
+
+Frame igmp_query(std::uint8_t max_response, std::uint32_t group, bool v3) {
+  Frame rest(v3 ? 8 : 4);
+  store_be32(rest.data(), group);
+  return ipv4(0x0A0000FE, group == 0 ? 0xE0000001 : group, 2, icmp(0x11, rest, max_response), Mac{1, 0, 0x5E, 0, 0, 1});
+}
+
+}  // namespace
+
+TEST_CASE("RFC 3376 5.1: joining and leaving a group is reported twice", "[igmp]") {
+  Station s = Station::ready();
+  const Gid group = from_ipv4(kGroup4);
+  REQUIRE(s.host.join(s.now, group, kNoVlan));
+  s.run_until(s.now + 5 * kSec);
+  auto out = s.sent();
+  REQUIRE(out.size() == 2);
+  for (const Frame& f : out) {
+    const auto records = igmp_v3(f);
+    REQUIRE(records.size() == 1);
+    CHECK(records[0].type == GroupRecord::change_to_exclude);
+    CHECK(records[0].group == group);
+  }
+  CHECK(s.host.member(group, kNoVlan));
+  s.host.leave(s.now, group, kNoVlan);
+  CHECK_FALSE(s.host.member(group, kNoVlan));
+  s.run_until(s.now + 5 * kSec);
+  out = s.sent();
+  REQUIRE(out.size() == 2);
+  CHECK(igmp_v3(out[1])[0].type == GroupRecord::change_to_include);
+  CHECK(s.host.next_timeout() == kNever);
+}
+
+TEST_CASE("RFC 3376 5: memberships are counted, and the group of all systems is not reported", "[igmp]") {
+  Station s = Station::ready();
+  const Gid group = from_ipv4(kGroup4);
+  s.host.join(s.now, group, kNoVlan);
+  s.host.join(s.now, group, kNoVlan);
+  s.run_until(s.now + 5 * kSec);
+  s.sent();
+  s.host.leave(s.now, group, kNoVlan);
+  s.host.join(s.now, from_ipv4(0xE0000001), kNoVlan);
+  s.run_until(s.now + 5 * kSec);
+  CHECK(s.sent().empty());
+  CHECK(s.host.member(group, kNoVlan));
+}
+
+TEST_CASE("RFC 3376 5.2: a general query is answered for all groups within its time", "[igmp]") {
+  Station s = Station::ready();
+  s.host.join(s.now, from_ipv4(kGroup4), kNoVlan);
+  s.host.join(s.now, from_ipv4(kGroup4 + 1), kNoVlan);
+  s.run_until(s.now + 5 * kSec);
+  s.sent();
+  CHECK(s.receive(igmp_query(100, 0, true)));
+  CHECK(s.host.next_timeout() <= s.now + 10 * kSec);
+  s.run_until(s.now + 10 * kSec);
+  const auto out = s.sent();
+  REQUIRE(out.size() == 1);
+  const auto records = igmp_v3(out[0]);
+  REQUIRE(records.size() == 2);
+  CHECK(records[0].type == GroupRecord::mode_is_exclude);
+}
+
+TEST_CASE("RFC 3376 5.2: a group-specific query concerns only that group", "[igmp]") {
+  Station s = Station::ready();
+  s.host.join(s.now, from_ipv4(kGroup4), kNoVlan);
+  s.host.join(s.now, from_ipv4(kGroup4 + 1), kNoVlan);
+  s.run_until(s.now + 5 * kSec);
+  s.sent();
+  s.receive(igmp_query(10, kGroup4 + 1, true));
+  s.run_until(s.now + kSec);
+  const auto out = s.sent();
+  REQUIRE(out.size() == 1);
+  CHECK(igmp_v3(out[0]).at(0).group == from_ipv4(kGroup4 + 1));
+}
+
+TEST_CASE("RFC 3376 7.2.1, RFC 2236: with a version 2 router, reports and leaves are version 2", "[igmp]") {
+  Station s = Station::ready();
+  s.receive(igmp_query(100, 0, false));
+  s.host.join(s.now, from_ipv4(kGroup4), kNoVlan);
+  s.run_until(s.now + 5 * kSec);
+  auto out = s.sent();
+  REQUIRE(out.size() == 2);
+  CHECK(out[0][14 + 24] == wire::kIgmpV2Report);
+  CHECK(load_be32(out[0].data() + 14 + 16) == kGroup4);
+  CHECK(dst_of(out[0]) == multicast_mac(from_ipv4(kGroup4)));
+  s.host.leave(s.now, from_ipv4(kGroup4), kNoVlan);
+  s.host.on_timeout(s.now);
+  out = s.sent();
+  REQUIRE(out.size() == 1);
+  CHECK(out[0][14 + 24] == wire::kIgmpV2Leave);
+  CHECK(load_be32(out[0].data() + 14 + 16) == 0xE0000002);
+  // The router is gone for long enough: version 3 again.
+  s.run_until(s.now + 300 * kSec);
+  s.sent();
+  s.host.join(s.now, from_ipv4(kGroup4), kNoVlan);
+  s.host.on_timeout(s.now);
+  CHECK(igmp_v3(s.sent().at(0)).size() == 1);
+}
+
+TEST_CASE("RFC 3810 6.1: MLD reports joins, from the link-local address", "[mld]") {
+  Station s = Station::ready();
+  s.host.join(s.now, kGroup6, kNoVlan);
+  s.host.on_timeout(s.now);
+  const auto out = s.sent();
+  REQUIRE(out.size() == 1);
+  CHECK(ip6_of(out[0]).src() == link_local_of(kOurMac));
+  const auto records = mld(out[0]);
+  REQUIRE(records.size() == 1);
+  CHECK(records[0].type == GroupRecord::change_to_exclude);
+  CHECK(records[0].group == kGroup6);
+}
+
+TEST_CASE("RFC 4861 7.2.1, RFC 3810: the solicited-node group of an address is joined and left with it", "[mld]") {
+  Station s;
+  s.host.add_address(s.now, {kOurV6, 64, kNoVlan});
+  s.run_until(s.now + 10 * kSec);
+  std::size_t reports = 0;
+  for (const Frame& f : s.sent()) {
+    if (ip6_of(f).next_header() != 0) continue;
+    CHECK(mld(f).at(0).group == solicited_node_group(kOurV6));
+    ++reports;
+  }
+  CHECK(reports == 2);
+  CHECK(s.host.member(solicited_node_group(kOurV6), kNoVlan));
+  s.host.remove_address(s.now, kOurV6, kNoVlan);
+  CHECK_FALSE(s.host.member(solicited_node_group(kOurV6), kNoVlan));
+}
+
+TEST_CASE("RFC 3810 5.1.3, 5.1.14: queries are answered in time; those from afar are dropped", "[mld]") {
+  Station s = Station::ready();
+  Frame rest(24);
+  store_be16(rest.data(), 1000);  // 1 s; group 0: all
+  const Gid all{{0xFF, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
+  const Mac mac{0x33, 0x33, 0, 0, 0, 1};
+  s.receive(icmpv6(kPeerLinkLocal, all, 2, 130, rest, mac));
+  s.receive(icmpv6(kPeerV6, all, 1, 130, rest, mac));
+  CHECK(s.host.counters().malformed == 2);
+  CHECK(s.host.next_timeout() == kNever);
+  s.receive(icmpv6(kPeerLinkLocal, all, 1, 130, rest, mac));
+  s.run_until(s.now + kSec);
+  const auto out = s.sent();
+  REQUIRE(out.size() == 1);
+  CHECK(mld(out[0]).size() == 1);  // our two IPv6 addresses have one solicited-node group
+}
+
+TEST_CASE("Many groups are reported in packets of the MTU", "[mld]") {
+  Station s = Station::ready();
+  Gid g = kGroup6;
+  for (unsigned i = 0; i < 200; ++i) {
+    store_be16(g.raw + 14, static_cast<std::uint16_t>(i));
+    s.host.join(s.now, g, kNoVlan);
+  }
+  s.host.on_timeout(s.now);
+  std::size_t records = 0;
+  for (const Frame& f : s.sent()) {
+    CHECK(f.size() <= 1514);
+    records += mld(f).size();
+  }
+  CHECK(records == 200);
+}
