@@ -7,7 +7,7 @@ namespace softrnic::roce {
 
 enum class Version : std::uint8_t { v1, v2 };
 
-inline constexpr std::uint16_t kUdpPort = 4791;     // IANA, RoCE v2
+inline constexpr std::uint16_t kUdpPort = 4791;  // IANA, RoCE v2
 inline constexpr std::uint16_t kEthertypeV1 = 0x8915;
 
 // All that determines the headers of a path. Addresses in network byte order.
@@ -16,12 +16,12 @@ struct PathParams {
   std::uint8_t dst_mac[6]{};
   std::uint8_t src_mac[6]{};
   bool has_vlan = false;
-  std::uint16_t vlan_id = 0;      // 12 bits
-  std::uint8_t priority = 0;      // 802.1p, from the SL
-  Gid sgid{};                     // IPv4-mapped: RoCE v2 uses IPv4
+  std::uint16_t vlan_id = 0;  // 12 bits
+  std::uint8_t priority = 0;  // 802.1p, from the SL
+  Gid sgid{};                 // IPv4-mapped: RoCE v2 uses IPv4
   Gid dgid{};
-  std::uint8_t traffic_class = 0; // DSCP[7:2] ECN[1:0]
-  std::uint32_t flow_label = 0;   // 20 bits; IPv6 and v1 headers carry it, v2 derives the UDP source port
+  std::uint8_t traffic_class = 0;  // DSCP[7:2] ECN[1:0]
+  std::uint32_t flow_label = 0;    // 20 bits; IPv6 and v1 headers carry it, v2 derives the UDP source port
   std::uint8_t hop_limit = 64;
   std::uint16_t udp_sport = 0xC000;
 };
@@ -59,10 +59,10 @@ class HeaderTemplate {
  private:
   std::uint8_t bytes_[kMaxSize]{};
   std::uint8_t size_ = 0;
-  std::uint8_t l3_ = 0;        // offset of the IP header or GRH
+  std::uint8_t l3_ = 0;  // offset of the IP header or GRH
   bool ipv4_ = false;
   bool udp_ = false;
-  std::uint32_t ip_sum_ = 0;   // IPv4 header sum without the total length
+  std::uint32_t ip_sum_ = 0;      // IPv4 header sum without the total length
   std::uint32_t icrc_state_ = 0;  // CRC state at the BTH, the length fields counting as zero
 };
 
@@ -70,10 +70,10 @@ class HeaderTemplate {
 enum class FrameError : std::uint8_t {
   none,
   too_short,
-  not_roce,        // another ethertype, protocol or port
-  bad_ip_header,   // version, IHL, checksum, total length against frame length
-  fragmented,      // RoCE v2 forbids IP fragments
-  bad_length,      // UDP or GRH length against frame length; not a multiple of 4
+  not_roce,               // another ethertype, protocol or port
+  bad_ip_header,          // version, IHL, checksum, total length against frame length
+  fragmented,             // RoCE v2 forbids IP fragments
+  bad_length,             // UDP or GRH length against frame length; not a multiple of 4
   bad_transport_version,  // BTH TVer != 0
   bad_icrc,
 };
@@ -81,7 +81,7 @@ enum class FrameError : std::uint8_t {
 // A received frame taken apart. Points into the frame; nothing is copied.
 struct RxFrame {
   Version version = Version::v2;
-  Gid sgid{};                      // source and destination as GIDs (IPv4 as mapped)
+  Gid sgid{};  // source and destination as GIDs (IPv4 as mapped)
   Gid dgid{};
   bool has_vlan = false;
   std::uint16_t vlan_tci = 0;
@@ -89,7 +89,7 @@ struct RxFrame {
   std::uint8_t hop_limit = 0;
   const std::uint8_t* l3 = nullptr;  // IP header or GRH
   bool ipv4 = false;
-  Bytes transport;                 // BTH through pad; at least 12 bytes
+  Bytes transport;  // BTH through pad; at least 12 bytes
 };
 
 // Parses a frame up to the BTH and checks all lengths. Trailing Ethernet padding is tolerated. Does not
