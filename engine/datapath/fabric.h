@@ -79,7 +79,8 @@ class Fabric {
   void set_polling(ConsumerState state);  // app_polling or helper_polling for the channels in use
   // Arms every channel; true when nothing is pending, so that wait() may be called. False: poll again.
   bool arm();
-  // Sleeps (without the progress lock) until a kick, a notice on the control socket, wake(), or `timeout` ns.
+  // Sleeps (without the progress lock) until a kick, a notice on the control socket, wake(), or `timeout` ns. Fetches
+  // notices; the next poll() or poll_control() acts on them.
   void wait(Nanos timeout);
   void wake();  // any thread
   // Takes in notices of the control socket (peers, routes, death of the NIC process). True when something was handled.

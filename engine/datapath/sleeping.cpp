@@ -84,6 +84,7 @@ void Fabric::wait(Nanos timeout) {
   long n = raw_syscall(SYS_ppoll, raw_pointer(fds), f.link.dead() ? 1 : 2, raw_pointer(&ts), 0, 0);
   end_sleep(*f.inbox);
   if ((fds[0].revents & POLLIN) != 0) drain_eventfd(f.eventfd);
+  if (fds[1].revents != 0) f.link.drain();
   if (n == 0 && limit == f.backstop) f.backstop = std::min(2 * f.backstop, kLastBackstop);
   f.scan_due.store(true, std::memory_order_relaxed);
 }
