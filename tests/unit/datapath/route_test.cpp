@@ -119,6 +119,10 @@ TEST_CASE("a sleeping sender is woken when the barrier opens", "[route][wakeup]"
       if (a.fabric->status().route_epoch_done != epoch && a.fabric->arm()) a.fabric->wait(kNever);
     }
     slow += nic::Clock::system_now() - start > 240'000'000;  // the fabric's own timer, not a kick
+    eventually([&] {
+      a.poll();  // b has a barrier too
+      return nic.route_reached(epoch);
+    });
     other.join();
     REQUIRE(a.send(ab, b.id()));
     a.fabric->flush();
