@@ -3,6 +3,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "engine/nic/vf_impl.h"
+
 namespace softrnic::nic {
 namespace {
 
@@ -22,11 +24,13 @@ void mac_of_link_local(const Gid& g, std::uint8_t mac[6]) {
   mac[5] = g.raw[15];
 }
 
-const control::GidRecord* find_local(const control::HelloInfo& info, const Gid& gid) {
-  for (const auto& r : info.gids) {
-    if (r.gid == gid) return &r;
+// Device that has the GID, or -1.
+int local_device(Vf::Impl& v, const Gid& gid) {
+  SpinGuard g(v.gids_lock);
+  for (const auto& r : v.gids) {
+    if (r.gid == gid) return static_cast<int>(r.device);
   }
-  return nullptr;
+  return -1;
 }
 
 // The kernel resolves a unicast destination by the family of the source address; a RoCE v1 source with a link-local
@@ -46,21 +50,20 @@ int resolve_address(const Context& ctx, const AddressVector& av, std::uint32_t f
   if (av.port_num != 1 || !av.is_global || is_zero(av.dgid)) return EINVAL;
   control::GidRecord source;
   if (ctx.gid(av.sgid_index, &source) != 0 || is_zero(source.gid)) return EINVAL;
-  const control::HelloInfo& info = ctx.vf().fabric().info();
   const control::DeviceRecord& device = ctx.device();
 
   out->multicast = is_multicast_gid(av.dgid);
   if (!out->multicast && !same_family(source, av.dgid)) return EINVAL;
-  const control::GidRecord* target = out->multicast ? nullptr : find_local(info, av.dgid);
-  out->local = target != nullptr;
+  const int target = out->multicast ? -1 : local_device(ctx.vf().impl(), av.dgid);
+  out->local = target >= 0;
 
   roce::PathParams& p = out->params;
   p.version = source.type == 0 ? roce::Version::v1 : roce::Version::v2;
   std::memcpy(p.src_mac, device.mac, 6);
   if (out->multicast) {
     roce::multicast_mac(av.dgid, p.dst_mac);
-  } else if (target != nullptr) {
-    std::memcpy(p.dst_mac, info.devices[target->device].mac, 6);
+  } else if (target >= 0) {
+    std::memcpy(p.dst_mac, ctx.vf().devices()[static_cast<std::size_t>(target)].mac, 6);
   } else if (is_link_local(av.dgid)) {
     mac_of_link_local(av.dgid, p.dst_mac);
   }  // else zero: the NIC process knows the neighbours

@@ -27,8 +27,9 @@ int check_access(std::uint32_t access) {
 }  // namespace
 
 int Context::open(Vf& vf, std::uint32_t device, Context** out) {
-  Vf::Impl& v = vf.impl();
-  if (const int rc = v.usable(); rc != 0) return rc;
+  Vf::Impl* engine;
+  if (const int rc = vf.engine(&engine); rc != 0) return rc;
+  Vf::Impl& v = *engine;
   if (device >= vf.devices().size()) return EINVAL;
   auto ctx = std::make_unique<Context>();
   if (const int rc = ctx->async.open(); rc != 0) return rc;
@@ -47,7 +48,9 @@ int Context::open(Vf& vf, std::uint32_t device, Context** out) {
 
 int Context::close() {
   Vf::Impl& v = vf_->impl();
-  if (!v.inherited()) {
+  if (v.inherited()) {
+    std::erase(v.contexts, this);
+  } else {
     std::lock_guard g(v.control);
     // Queue pairs that the application left open stop here, as when the kernel closes the device.
     for (;;) {
@@ -70,7 +73,10 @@ int Context::close() {
 const control::DeviceRecord& Context::device() const { return vf_->devices()[device_]; }
 
 int Context::gid(std::uint32_t index, control::GidRecord* out) const {
-  for (const control::GidRecord& r : vf_->fabric().info().gids) {
+  Vf::Impl& v = vf_->impl();
+  if (v.inherited()) return ENODEV;
+  SpinGuard g(v.gids_lock);
+  for (const control::GidRecord& r : v.gids) {
     if (r.device == device_ && r.index == index) {
       *out = r;
       return 0;
@@ -80,24 +86,24 @@ int Context::gid(std::uint32_t index, control::GidRecord* out) const {
 }
 
 int Context::alloc_pd(ProtectionDomain** out) {
-  Vf::Impl& v = vf_->impl();
-  if (const int rc = v.usable(); rc != 0) return rc;
-  if (!take_one(v.use[device_].pds, device().max_pd)) return ENOMEM;
-  std::lock_guard g(v.control);
-  *out = new ProtectionDomain{.context = this, .handle = v.next_pd++};
+  Vf::Impl* engine;
+  if (const int rc = vf_->engine(&engine); rc != 0) return rc;
+  if (!take_one(engine->use[device_].pds, device().max_pd)) return ENOMEM;
+  std::lock_guard g(engine->control);
+  *out = new ProtectionDomain{.context = this, .engine = engine, .handle = engine->next_pd++};
   return 0;
 }
 
 int Context::dealloc_pd(ProtectionDomain* pd) {
   if (pd->users.load(std::memory_order_acquire) != 0) return EBUSY;
-  vf_->impl().use[device_].pds.fetch_sub(1, std::memory_order_relaxed);
+  pd->engine->use[device_].pds.fetch_sub(1, std::memory_order_relaxed);
   delete pd;
   return 0;
 }
 
 int Context::reg_mr(ProtectionDomain* pd, void* addr, std::uint64_t length, std::uint64_t iova, std::uint32_t access,
                     MemoryRegion** out) {
-  Vf::Impl& v = vf_->impl();
+  Vf::Impl& v = *pd->engine;
   if (const int rc = v.usable(); rc != 0) return rc;
   if (const int rc = check_access(access); rc != 0) return rc;
   const auto start = reinterpret_cast<std::uint64_t>(addr);
@@ -124,7 +130,7 @@ int Context::reg_mr(ProtectionDomain* pd, void* addr, std::uint64_t length, std:
 }
 
 int Context::dereg_mr(MemoryRegion* mr) {
-  Vf::Impl& v = vf_->impl();
+  Vf::Impl& v = *mr->pd->engine;
   if (!v.inherited()) {
     v.lock_progress();
     const bool busy = mr->windows.load(std::memory_order_relaxed) != 0;
@@ -140,7 +146,7 @@ int Context::dereg_mr(MemoryRegion* mr) {
 }
 
 int Context::alloc_mw(ProtectionDomain* pd, std::uint8_t type, MemoryWindow** out) {
-  Vf::Impl& v = vf_->impl();
+  Vf::Impl& v = *pd->engine;
   if (const int rc = v.usable(); rc != 0) return rc;
   if (type != 1 && type != 2) return EINVAL;
   if (!take_one(v.use[device_].mws, device().max_mw)) return ENOMEM;
@@ -156,7 +162,7 @@ int Context::alloc_mw(ProtectionDomain* pd, std::uint8_t type, MemoryWindow** ou
 }
 
 int Context::dealloc_mw(MemoryWindow* mw) {
-  Vf::Impl& v = vf_->impl();
+  Vf::Impl& v = *mw->pd->engine;
   if (!v.inherited()) {
     v.lock_progress();
     v.memory.remove(mw->rkey);
@@ -169,7 +175,7 @@ int Context::dealloc_mw(MemoryWindow* mw) {
 }
 
 int Context::create_ah(ProtectionDomain* pd, const AddressVector& av, AddressHandle** out) {
-  Vf::Impl& v = vf_->impl();
+  Vf::Impl& v = *pd->engine;
   if (const int rc = v.usable(); rc != 0) return rc;
   ResolvedAddress address;
   if (const int rc = resolve_address(*this, av, 0, &address); rc != 0) return rc;
@@ -186,7 +192,7 @@ int Context::create_ah(ProtectionDomain* pd, const AddressVector& av, AddressHan
 }
 
 int Context::destroy_ah(AddressHandle* ah) {
-  Vf::Impl& v = vf_->impl();
+  Vf::Impl& v = *ah->pd->engine;
   if (!v.inherited()) {
     std::lock_guard g(v.control);
     v.addresses.remove(ah->number);

@@ -6,28 +6,43 @@
 namespace softrnic::nic {
 
 int CompletionChannel::create(Context& ctx, CompletionChannel** out) {
-  if (const int rc = ctx.vf().impl().usable(); rc != 0) return rc;
+  Vf::Impl* v;
+  if (const int rc = ctx.vf().engine(&v); rc != 0) return rc;
   auto ch = std::make_unique<CompletionChannel>();
   if (const int rc = ch->queue.open(); rc != 0) return rc;
   ch->context = &ctx;
+  ch->engine = v;
+  std::lock_guard g(v->control);
+  v->lock_progress();
+  v->channels.push_back(ch.get());
+  v->unlock_progress();
   *out = ch.release();
   return 0;
 }
 
 int CompletionChannel::destroy() {
   if (users.load(std::memory_order_acquire) != 0) return EBUSY;
+  if (!engine->inherited()) {
+    std::lock_guard g(engine->control);
+    engine->lock_progress();
+    std::erase(engine->channels, this);
+    engine->unlock_progress();
+  }
   delete this;
   return 0;
 }
 
 int CompletionQueue::create(Context& ctx, std::uint32_t cqe, CompletionChannel* channel, void* user,
                             CompletionQueue** out) {
-  Vf::Impl& v = ctx.vf().impl();
-  if (const int rc = v.usable(); rc != 0) return rc;
+  Vf::Impl* engine;
+  if (const int rc = ctx.vf().engine(&engine); rc != 0) return rc;
+  Vf::Impl& v = *engine;
   if (cqe == 0 || cqe > ctx.device().max_cqe) return EINVAL;
+  if (channel != nullptr && channel->engine != engine) return EINVAL;
   if (!take_one(v.use[ctx.device_index()].cqs, ctx.device().max_cq)) return ENOMEM;
   auto* cq = new CompletionQueue;
-  cq->vf_ = &ctx.vf();
+  cq->engine_ = engine;
+  cq->inherited_ = &v.is_inherited;
   cq->context_ = &ctx;
   cq->channel_ = channel;
   cq->user = user;
@@ -42,7 +57,7 @@ int CompletionQueue::create(Context& ctx, std::uint32_t cqe, CompletionChannel* 
 
 int CompletionQueue::destroy() {
   if (users.load(std::memory_order_acquire) != 0) return EBUSY;
-  Vf::Impl& v = vf_->impl();
+  Vf::Impl& v = *engine_;
   if (!v.inherited()) {
     // Nobody pushes any more; a poller of another thread would be the application's mistake. An overflow that was
     // noticed is not reported for a CQ that is gone.
@@ -60,7 +75,7 @@ int CompletionQueue::destroy() {
 }
 
 int CompletionQueue::resize(std::uint32_t cqe) {
-  if (const int rc = vf_->impl().usable(); rc != 0) return rc;
+  if (const int rc = engine_->usable(); rc != 0) return rc;
   if (cqe == 0 || cqe > context_->device().max_cqe) return EINVAL;
   const std::uint32_t mask = SendQueue::round_up_pow2(cqe) - 1;
   std::vector<CqEntry> ring(mask + 1);
@@ -79,13 +94,16 @@ CompletionChannel* CompletionQueue::channel() const { return channel_; }
 // IBA 11.4.2.2: the next completion added fires, those that are there already do not. A request for any completion
 // is not weakened by a later one for solicited ones.
 int CompletionQueue::request_notify(bool solicited_only) {
-  if (const int rc = vf_->impl().usable(); rc != 0) return rc;
-  SpinGuard g(lock_);
-  if (!solicited_only) {
-    armed_ = Armed::next;
-  } else if (armed_ == Armed::no) {
-    armed_ = Armed::solicited;
+  if (const int rc = engine_->usable(); rc != 0) return rc;
+  {
+    SpinGuard g(lock_);
+    if (!solicited_only) {
+      armed_ = Armed::next;
+    } else if (armed_ == Armed::no) {
+      armed_ = Armed::solicited;
+    }
   }
+  if (channel_ != nullptr) engine_->helper.app_waits();
   return 0;
 }
 
@@ -140,6 +158,6 @@ void CompletionQueue::purge(QueuePair* qp) {
   tail_ = kept;
 }
 
-void CompletionQueue::drive(int want) { vf_->impl().drive(*this, want); }
+void CompletionQueue::drive(int want) { engine_->drive(*this, want); }
 
 }  // namespace softrnic::nic

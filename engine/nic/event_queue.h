@@ -4,6 +4,7 @@
 #pragma once
 
 #include <deque>
+#include <new>
 
 #include "engine/nic/raw_io.h"
 #include "engine/nic/spinlock.h"
@@ -28,6 +29,13 @@ class EventQueue {
     fd_ = -1;
   }
   int fd() const { return fd_; }
+  // In a child of fork(): the descriptor becomes one of the child's own, under the same number. What was queued, and a
+  // thread that held the lock, are the parent's.
+  void renew_after_fork() {
+    new (&lock_) SpinLock;
+    new (&items_) std::deque<T>;
+    if (fd_ >= 0) raw_eventfd_renew(fd_);
+  }
 
   void push(const T& v) {
     {

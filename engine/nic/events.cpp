@@ -75,6 +75,30 @@ void Vf::Impl::run_timers() {
   }
 }
 
+// The NIC process is gone: nothing gets through any more, and what was posted is flushed.
+void Vf::Impl::device_fatal() {
+  fatal = true;
+  for (QpImpl* qp = all_qps.front(); qp != nullptr; qp = qp->all_hook.next) {
+    if (qp->ib.state() == ib::QpState::reset) continue;
+    qp->ib.modify(now(), ib::QpState::err, qp->ib.attrs());
+    qp->owes_response = qp->held_valid = false;
+    stop_waiting(*qp);
+    serve(*qp, 1);
+  }
+  for (Context* ctx : contexts) raise(*ctx, {.type = AsyncEvent::device_fatal, .port = 1});
+}
+
+void Vf::Impl::take_new_gids() {
+  std::vector<control::GidRecord> fresh;
+  if (!fabric->take_gids(&fresh)) return;
+  {
+    SpinGuard g(gids_lock);
+    gids.swap(fresh);
+  }
+  last_local_gid = Gid{};
+  for (Context* ctx : contexts) raise(*ctx, {.type = AsyncEvent::gid_change, .port = 1});
+}
+
 // IBA 10.2.6.3, 11.6.3.2: a CQ that overflowed is in error, and so is every QP that completes to it.
 void Vf::Impl::kill_cq_users() {
   while (!dead_cqs.empty()) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -22,14 +23,40 @@
 
 namespace softrnic::nic {
 
-class Vf;
 class Context;
 class CompletionQueue;
 class SharedReceiveQueue;
 class QueuePair;
 
+// The process's attachment to the NIC. In a child of fork() the first use of a Context attaches anew; objects from
+// before the fork then give errors (ENODEV) and can be destroyed.
+class Vf {
+ public:
+  // Attaches this process. 0 or errno; `*why` gets a sentence for the user.
+  static int attach(const std::string& socket_path, std::unique_ptr<Vf>* out, std::string* why);
+  ~Vf();
+  const std::vector<control::DeviceRecord>& devices() const;
+  dp::Fabric& fabric();
+
+  // One bounded round of the engine if nobody else is at it: packets in, timers, packets out. Returns the number of
+  // packets and completions handled. Any thread.
+  int progress(int budget);
+
+  struct Impl;
+  Impl& impl() { return *impl_.load(std::memory_order_acquire); }
+  // The engine for new objects: attaches anew in a child of fork(). 0, or errno: EIO when the NIC process is gone.
+  int engine(Impl** out);
+
+ private:
+  Vf() = default;
+  std::atomic<Impl*> impl_{nullptr};  // an inherited one is left behind, its objects refer to it
+  std::string socket_path_;
+  SpinLock attach_lock_;
+};
+
 struct ProtectionDomain {
   Context* context;
+  Vf::Impl* engine;
   PdHandle handle;
   std::atomic<std::uint32_t> users{0};  // MRs, MWs, AHs, QPs, SRQs: dealloc fails with EBUSY while non-zero
 };
@@ -89,6 +116,7 @@ class CompletionChannel {
   EventQueue<CompletionQueue*> queue;
   std::atomic<std::uint32_t> users{0};
   Context* context = nullptr;
+  Vf::Impl* engine = nullptr;
 };
 
 // One entry of a CQ: the completion and what polling it gives back.
@@ -112,10 +140,11 @@ class CompletionQueue {
   CompletionChannel* channel() const;
   int request_notify(bool solicited_only);
 
-  // Takes up to `max` completions, driving the engine inline when fewer are ready. emit(i, const CqEntry&) is called under
-  // the CQ's lock. Returns the number, or a negative errno (-EIO... only after DEVICE_FATAL never for an empty CQ).
+  // Takes up to `max` completions, driving the engine inline when fewer are ready. emit(i, const CqEntry&) is called
+  // under the CQ's lock. Returns the number; -ENODEV in a child of fork() that inherited the CQ.
   template <class Emit>
   int poll(int max, Emit&& emit) {
+    if (inherited_->load(std::memory_order_relaxed)) return -ENODEV;
     int n = take(max, 0, emit);
     if (n < max) {
       drive(max - n);
@@ -136,6 +165,7 @@ class CompletionQueue {
 
   std::atomic<std::uint32_t> users{0};  // QPs (twice when both queues complete here)
   Context* context() const { return context_; }
+  Vf::Impl* engine() const { return engine_; }
 
  private:
   template <class Emit>
@@ -154,7 +184,8 @@ class CompletionQueue {
   void consume(const CqEntry& e);  // gives queue slots back
   void drive(int want);            // engine progress from ibv_poll_cq (design rules 1 and 4)
 
-  Vf* vf_ = nullptr;
+  Vf::Impl* engine_ = nullptr;
+  const std::atomic<bool>* inherited_ = nullptr;
   Context* context_ = nullptr;
   CompletionChannel* channel_ = nullptr;
   SpinLock lock_;
@@ -262,7 +293,7 @@ class Context {
  public:
   // `device` is the index in Vf::devices().
   static int open(Vf& vf, std::uint32_t device, Context** out);
-  int close();  // EBUSY never: objects left open are destroyed with a message on stderr? no: they are just dropped
+  int close();  // objects left open stop working: their queue pairs are taken down
   Vf& vf() const { return *vf_; }
   const control::DeviceRecord& device() const;
   std::uint32_t device_index() const { return device_; }
@@ -289,26 +320,6 @@ class Context {
   friend class Vf;
   Vf* vf_ = nullptr;
   std::uint32_t device_ = 0;
-};
-
-class Vf {
- public:
-  // Attaches this process. 0 or errno; `*why` gets a sentence for the user.
-  static int attach(const std::string& socket_path, std::unique_ptr<Vf>* out, std::string* why);
-  ~Vf();
-  const std::vector<control::DeviceRecord>& devices() const;
-  dp::Fabric& fabric();
-
-  // One bounded round of the engine if nobody else is at it: packets in, timers, packets out. Returns the number of
-  // packets and completions handled. Any thread.
-  int progress(int budget);
-
-  struct Impl;
-  Impl& impl() { return *impl_; }
-
- private:
-  Vf();
-  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace softrnic::nic

@@ -14,6 +14,7 @@ constexpr int kDoorbellBudget = 64;
 // An empty round looks at the clock only once in this many: the timers are milliseconds, a round is nanoseconds.
 constexpr unsigned kIdleClock = 16;
 constexpr Nanos kStatusInterval = 1'000'000;
+constexpr Nanos kStatusDelay = 50'000'000;  // after this the status page is written by a round of its own
 
 }  // namespace
 
@@ -60,6 +61,8 @@ void Vf::Impl::unlock_progress() {
       take_doorbells();
       fabric->flush();
     }
+    if (!dead_cqs.empty()) kill_cq_users();
+    helper.deadline_moved(next_deadline());
     progress_lock.unlock();
     // Either this load sees a bell that was rung while we held the lock, or its ringer sees the lock free.
     std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -68,7 +71,8 @@ void Vf::Impl::unlock_progress() {
 }
 
 void Vf::Impl::drive(CompletionQueue& cq, int want) {
-  if (usable() != 0 || !progress_lock.try_lock()) return;
+  if (!progress_lock.try_lock()) return;
+  helper.app_polled();
   const int handled = round(&cq, want, kPollBudget);
   unlock_progress();
   if (handled == 0 && fabric->crowded()) sched_yield();
@@ -98,21 +102,29 @@ int Vf::Impl::round(CompletionQueue* cq, int want, int budget) {
   if (handled != 0 || ++idle_rounds % kIdleClock == 0) {
     if (timers.top() <= now()) run_timers();
     if (!dirty.empty() && (handled == 0 || now() - status_written >= kStatusInterval)) write_all_dirty();
+    if (handled == 0) look_around();
   }
-  if (!dead_cqs.empty()) kill_cq_users();
   fabric->flush();
   fabric->status().progress_epoch.store(++epoch, std::memory_order_relaxed);
   return handled;
 }
 
+// What changes rarely and is of no hurry.
+void Vf::Impl::look_around() {
+  if (fabric->nic_process_dead() && !fatal) device_fatal();
+  take_new_gids();
+}
+
 Nanos Vf::Impl::next_deadline() {
-  if (!active.empty() || !dirty.empty() || rung.load(std::memory_order_relaxed) != nullptr) return 0;
-  return timers.top();
+  if (!active.empty() || rung.load(std::memory_order_relaxed) != nullptr) return 0;
+  if (fabric->nic_process_dead() && !fatal) return 0;
+  const Nanos status_due = dirty.empty() ? kNever : dirty_since + kStatusDelay;
+  return status_due < timers.top() ? status_due : timers.top();
 }
 
 int Vf::progress(int budget) {
-  Impl& v = *impl_;
-  if (v.usable() != 0 || !v.progress_lock.try_lock()) return 0;
+  Impl& v = impl();
+  if (v.inherited() || !v.progress_lock.try_lock()) return 0;
   const int handled = v.round(nullptr, 0, budget);
   v.unlock_progress();
   return handled;

@@ -14,8 +14,10 @@ int check_create(const QpCreate& in, const control::DeviceRecord& dev) {
   if (in.type != ib::QpType::rc && in.type != ib::QpType::uc && in.type != ib::QpType::ud) return EOPNOTSUPP;
   if (in.send_cq == nullptr || in.recv_cq == nullptr) return EINVAL;
   const Context* ctx = in.pd->context;
+  const Vf::Impl* engine = in.pd->engine;
   if (in.send_cq->context() != ctx || in.recv_cq->context() != ctx) return EINVAL;
-  if (in.srq != nullptr && in.srq->pd->context != ctx) return EINVAL;
+  if (in.send_cq->engine() != engine || in.recv_cq->engine() != engine) return EINVAL;
+  if (in.srq != nullptr && (in.srq->pd->context != ctx || in.srq->pd->engine != engine)) return EINVAL;
   const QpCaps& c = in.caps;
   if (c.max_send_wr > dev.max_qp_wr || c.max_send_sge > dev.max_sge || c.max_inline > dev.max_inline) return EINVAL;
   if (in.srq == nullptr && (c.max_recv_wr > dev.max_qp_wr || c.max_recv_sge > dev.max_sge)) return EINVAL;
@@ -43,7 +45,7 @@ QueuePair::~QueuePair() = default;
 
 int QueuePair::create(QpCreate& in, QueuePair** out) {
   Context& ctx = *in.pd->context;
-  Vf::Impl& v = ctx.vf().impl();
+  Vf::Impl& v = *in.pd->engine;
   if (const int rc = v.usable(); rc != 0) return rc;
   const control::DeviceRecord& dev = ctx.device();
   if (const int rc = check_create(in, dev); rc != 0) return rc;

@@ -65,7 +65,7 @@ int find_route(const QueuePair::Impl& q, const AddressVector& av, std::uint32_t 
   const std::uint32_t flow_label = roce::flow_label_of_qpns(q.qpn, dest_qpn);
   if (const int rc = resolve_address(ctx, av, flow_label, &out->address); rc != 0) return rc;
   if (out->address.multicast) return EINVAL;
-  dp::Fabric& fabric = ctx.vf().fabric();
+  dp::Fabric& fabric = *q.vf.fabric;
   if (out->address.local) {
     out->path = fabric.path_for_qpn(dest_qpn);
     out->peer = fabric.blocks().owner[dest_qpn >> dp::kQpnBlockShift].load(std::memory_order_acquire);
@@ -161,6 +161,9 @@ int QueuePair::modify(const QpAttrsAll& attrs, std::uint32_t mask) {
   Impl& q = *impl_;
   Vf::Impl& v = q.vf;
   if (const int rc = v.usable(); rc != 0) return rc;
+  if ((mask & ib::kAttrState) != 0 && attrs.state == QpState::rtr) {  // from here on somebody may send to us
+    if (const int rc = v.helper.start(); rc != 0) return rc;
+  }
   std::lock_guard g(v.control);
   v.lock_progress();
   QpState from = q.ib.state();

@@ -35,6 +35,7 @@ bool can_post_send(QpState s) {
 }  // namespace
 
 void QueuePair::begin_post() {
+  if (impl_->vf.inherited()) return;
   impl_->sq_lock.lock();
   impl_->accepted = 0;
 }
@@ -54,6 +55,7 @@ std::uint8_t* QueuePair::inline_data(const SendWqe* w) { return impl_->sq->inlin
 
 int QueuePair::accept_slot(SendWqe* w) {
   Impl& q = *impl_;
+  if (q.vf.inherited()) return ENODEV;
   if (!can_post_send(q.state.load(std::memory_order_relaxed))) return EINVAL;
   const std::uint32_t op = bit(w->opcode);
   if ((op & allowed_opcodes(q.type)) == 0 || w->num_sge > q.caps.max_send_sge) return EINVAL;
@@ -80,20 +82,23 @@ int QueuePair::accept_slot(SendWqe* w) {
 
 void QueuePair::end_post() {
   Impl& q = *impl_;
+  if (q.vf.inherited()) return;
   const std::uint32_t n = q.accepted;
   if (n != 0) q.sq->publish(n);
   q.accepted = 0;
   q.sq_lock.unlock();
-  if (n != 0 && q.vf.usable() == 0) q.vf.ring(q);
+  if (n != 0) q.vf.ring(q);
 }
 
 void QueuePair::abort_post() {
+  if (impl_->vf.inherited()) return;
   impl_->accepted = 0;
   impl_->sq_lock.unlock();
 }
 
 int QueuePair::post_recv(std::uint64_t wr_id, std::span<const Sge> sges) {
   Impl& q = *impl_;
+  if (q.vf.inherited()) return ENODEV;
   if (q.rq == nullptr || sges.size() > q.caps.max_recv_sge) return EINVAL;
   QpState s;
   {
@@ -102,7 +107,7 @@ int QueuePair::post_recv(std::uint64_t wr_id, std::span<const Sge> sges) {
     if (s == QpState::reset) return EINVAL;
     if (!q.rq->post(wr_id, sges)) return ENOMEM;
   }
-  if (s == QpState::err && q.vf.usable() == 0) q.vf.ring(q);  // it is flushed at once
+  if (s == QpState::err) q.vf.ring(q);  // it is flushed at once
   return 0;
 }
 

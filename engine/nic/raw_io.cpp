@@ -46,6 +46,15 @@ int raw_eventfd_semaphore() {
   return fd < 0 ? static_cast<int>(fd) : raw_move_high(static_cast<int>(fd));
 }
 
+void raw_eventfd_renew(int fd) {
+  long fresh = raw_syscall(SYS_eventfd2, 0, EFD_SEMAPHORE | EFD_CLOEXEC);
+  if (fresh < 0) return;
+  long flags = raw_syscall(SYS_fcntl, fd, F_GETFL);
+  if (flags >= 0) raw_syscall(SYS_fcntl, fresh, F_SETFL, flags & O_NONBLOCK);
+  raw_syscall(SYS_dup3, fresh, fd, O_CLOEXEC);
+  raw_close(static_cast<int>(fresh));
+}
+
 void raw_eventfd_write(int fd) {
   std::uint64_t one = 1;
   raw_write(fd, &one, sizeof one);

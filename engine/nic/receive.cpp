@@ -129,7 +129,7 @@ void Vf::Impl::deliver_multicast(dp::VfId ingress, const roce::RxFrame& f, std::
 
 bool Vf::Impl::is_local_gid(const Gid& gid) {
   if (same(gid, last_local_gid)) return true;
-  for (const auto& r : fabric->info().gids) {
+  for (const auto& r : gids) {
     if (same(r.gid, gid)) {
       last_local_gid = gid;
       return true;

@@ -8,7 +8,7 @@ namespace softrnic::nic {
 int SharedReceiveQueue::create(ProtectionDomain& pd, std::uint32_t max_wr, std::uint32_t max_sge, std::uint32_t limit,
                                void* user, SharedReceiveQueue** out) {
   Context& ctx = *pd.context;
-  Vf::Impl& v = ctx.vf().impl();
+  Vf::Impl& v = *pd.engine;
   if (const int rc = v.usable(); rc != 0) return rc;
   const control::DeviceRecord& dev = ctx.device();
   if (max_wr == 0 || max_wr > dev.max_srq_wr || max_sge > dev.max_srq_sge || limit > max_wr) return EINVAL;
@@ -26,7 +26,7 @@ int SharedReceiveQueue::create(ProtectionDomain& pd, std::uint32_t max_wr, std::
 int SharedReceiveQueue::destroy() {
   if (users.load(std::memory_order_acquire) != 0) return EBUSY;
   Context& ctx = *pd->context;
-  Vf::Impl& v = ctx.vf().impl();
+  Vf::Impl& v = *pd->engine;
   if (!v.inherited()) ctx.async.remove_if([this](const AsyncEventRecord& e) { return e.srq == this; });
   v.use[ctx.device_index()].srqs.fetch_sub(1, std::memory_order_relaxed);
   pd->users.fetch_sub(1, std::memory_order_release);
@@ -35,7 +35,7 @@ int SharedReceiveQueue::destroy() {
 }
 
 int SharedReceiveQueue::modify_limit(std::uint32_t new_limit) {
-  Vf::Impl& v = pd->context->vf().impl();
+  Vf::Impl& v = *pd->engine;
   if (const int rc = v.usable(); rc != 0) return rc;
   v.lock_progress();
   const bool fits = new_limit <= queue->depth();
@@ -46,7 +46,7 @@ int SharedReceiveQueue::modify_limit(std::uint32_t new_limit) {
 
 int SharedReceiveQueue::resize(std::uint32_t max_wr) {
   Context& ctx = *pd->context;
-  Vf::Impl& v = ctx.vf().impl();
+  Vf::Impl& v = *pd->engine;
   if (const int rc = v.usable(); rc != 0) return rc;
   if (max_wr == 0 || max_wr > ctx.device().max_srq_wr) return EINVAL;
   v.lock_progress();
@@ -60,7 +60,7 @@ int SharedReceiveQueue::resize(std::uint32_t max_wr) {
 }
 
 void SharedReceiveQueue::query(std::uint32_t* max_wr, std::uint32_t* max_sge, std::uint32_t* limit_out) {
-  Vf::Impl& v = pd->context->vf().impl();
+  Vf::Impl& v = *pd->engine;
   const bool mine = !v.inherited();
   if (mine) v.lock_progress();
   *max_wr = queue->depth();
@@ -70,6 +70,7 @@ void SharedReceiveQueue::query(std::uint32_t* max_wr, std::uint32_t* max_sge, st
 }
 
 int SharedReceiveQueue::post(std::uint64_t wr_id, std::span<const Sge> sges) {
+  if (pd->engine->inherited()) return ENODEV;
   if (sges.size() > queue->max_sge()) return EINVAL;
   SpinGuard g(lock);
   return queue->post(wr_id, sges) ? 0 : ENOMEM;

@@ -34,6 +34,7 @@ void Vf::Impl::serve(QpImpl& qp, int budget) {
   // No completion is visible before the ACK of what it reports is in the ring (design rule 10).
   if (!qp.owes_response && !qp.held_valid) report_events(qp);
   timers.arm(qp, qp.ib.next_timeout());
+  if (dirty.empty()) dirty_since = now();
   dirty.push_back(qp);
 }
 

@@ -1,6 +1,7 @@
 // Attaching a process, and the tables of its engine.
 #include <cerrno>
 
+#include "engine/nic/fork_watch.h"
 #include "engine/nic/vf_impl.h"
 
 namespace softrnic::nic {
@@ -13,35 +14,57 @@ constexpr std::uint32_t kQpnsPerBlock = 1u << dp::kQpnBlockShift;
 
 }  // namespace
 
-Vf::Vf() = default;
-Vf::~Vf() = default;
-
 int Vf::attach(const std::string& socket_path, std::unique_ptr<Vf>* out, std::string* why) {
   std::unique_ptr<dp::Fabric> fabric;
   if (const int rc = dp::Fabric::attach(socket_path, &fabric, why); rc != 0) return rc;
   std::unique_ptr<Vf> vf(new Vf);
-  vf->impl_ = std::make_unique<Impl>(std::move(fabric));
+  vf->socket_path_ = socket_path;
+  vf->impl_ = new Impl(std::move(fabric));
   *out = std::move(vf);
   return 0;
 }
 
-const std::vector<control::DeviceRecord>& Vf::devices() const { return impl_->fabric->info().devices; }
-dp::Fabric& Vf::fabric() { return *impl_->fabric; }
+Vf::~Vf() {
+  // An engine that was inherited stays behind: objects from before the fork may still refer to it.
+  if (!impl().inherited()) delete &impl();
+}
 
-Vf::Impl::Impl(std::unique_ptr<dp::Fabric> f) : fabric(std::move(f)), use(fabric->info().devices.size()) {
+int Vf::engine(Impl** out) {
+  Impl* v = &impl();
+  if (v->inherited()) {
+    SpinGuard g(attach_lock_);
+    v = &impl();
+    if (v->inherited()) {  // else another thread was faster
+      std::unique_ptr<dp::Fabric> fabric;
+      std::string why;
+      if (const int rc = dp::Fabric::attach(socket_path_, &fabric, &why); rc != 0) return rc;
+      Impl* fresh = new Impl(std::move(fabric));
+      fresh->contexts = v->contexts;
+      fresh->fabric->status().contexts.store(static_cast<std::uint32_t>(v->contexts.size()), std::memory_order_relaxed);
+      impl_.store(v = fresh, std::memory_order_release);
+    }
+  }
+  *out = v;
+  return v->usable();
+}
+
+const std::vector<control::DeviceRecord>& Vf::devices() const {
+  return impl_.load(std::memory_order_acquire)->fabric->info().devices;
+}
+dp::Fabric& Vf::fabric() { return *impl().fabric; }
+
+Vf::Impl::Impl(std::unique_ptr<dp::Fabric> f)
+    : fabric(std::move(f)), gids(fabric->info().gids), use(fabric->info().devices.size()), helper(*fabric, *this) {
   switch_path = self_path = path_state(fabric->switch_path());
   if (const std::int64_t block = fabric->get_block(); block >= 0) {
     next_qpn = static_cast<std::uint32_t>(block) << dp::kQpnBlockShift;
     qpns_left = kQpnsPerBlock;
     self_path = path_state(fabric->path_for_qpn(next_qpn));
   }
+  fork_watch_add(*this);
 }
 
-Vf::Impl::~Impl() = default;
-
-bool Vf::Impl::inherited() const { return false; }
-
-int Vf::Impl::usable() const { return inherited() ? ENODEV : fabric->nic_process_dead() ? EIO : 0; }
+Vf::Impl::~Impl() { fork_watch_remove(*this); }
 
 std::int64_t Vf::Impl::allocate_qpn() {
   if (qpns_left == 0 && freed_qpns.size() < kQpnReuseDelay) {

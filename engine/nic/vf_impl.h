@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/datapath/progress_thread.h"
 #include "engine/nic/address.h"
 #include "engine/nic/clock.h"
 #include "engine/nic/drop_counters.h"
@@ -46,16 +47,17 @@ struct GidHash {
   }
 };
 
-struct Vf::Impl {
+struct Vf::Impl final : dp::ProgressClient {
   using QpImpl = QueuePair::Impl;
 
   explicit Impl(std::unique_ptr<dp::Fabric> f);
   ~Impl();
 
   // True in a child of fork(): nothing of this VF may be touched, except to destroy its objects.
-  bool inherited() const;
+  bool inherited() const { return is_inherited.load(std::memory_order_relaxed); }
   // 0; ENODEV in a child of fork() that inherited this VF; EIO when the NIC process is gone.
-  int usable() const;
+  int usable() const { return inherited() ? ENODEV : fabric->nic_process_dead() ? EIO : 0; }
+  void abandon_after_fork();  // in the child, both locks held
 
   // ---- progress (progress.cpp) ----------------------------------------------------------------------------
   void lock_progress() { progress_lock.lock(); }
@@ -69,8 +71,12 @@ struct Vf::Impl {
   // One round: doorbells, packets in (at most `budget`; with `cq`, only until it has `want` more completions), what
   // they owe, packets out, timers. Returns the number of packets handled. Progress lock held.
   int round(CompletionQueue* cq, int want, int budget);
+  // The progress thread's view of all this.
+  bool try_lock() override { return progress_lock.try_lock(); }
+  void unlock() override { unlock_progress(); }
+  int progress(int budget) override { return round(nullptr, 0, budget); }
   // Earliest moment at which round() has something to do without a packet coming in; 0 when it has now.
-  Nanos next_deadline();
+  Nanos next_deadline() override;
 
   // ---- packets in (receive.cpp) ---------------------------------------------------------------------------
   static bool on_frame(void* ctx, dp::VfId ingress, Bytes frame);
@@ -113,6 +119,8 @@ struct Vf::Impl {
   void kill_cq_users();
   void raise(Context& ctx, const AsyncEventRecord& ev) { ctx.async.push(ev); }
   void device_fatal();
+  void take_new_gids();
+  void look_around();
 
   // ---- status page (status.cpp) --------------------------------------------------------------------------------
   void attach_status(QpImpl& qp);
@@ -136,6 +144,7 @@ struct Vf::Impl {
   }
 
   std::unique_ptr<dp::Fabric> fabric;
+  std::atomic<bool> is_inherited{false};
   std::mutex control;
   SpinLock progress_lock;
   alignas(64) std::atomic<QpImpl*> rung{nullptr};
@@ -151,7 +160,7 @@ struct Vf::Impl {
   Clock clock;
   Nanos now_cached = 0;
   bool now_valid = false;
-  Nanos status_written = 0;
+  Nanos status_written = 0, dirty_since = 0;
   unsigned idle_rounds = 0;
   std::uint64_t epoch = 0;
   ib::TxPacket tx;  // scratch
@@ -166,8 +175,9 @@ struct Vf::Impl {
   PathState* switch_path = nullptr;
   std::vector<CompletionQueue*> dead_cqs;
   std::unordered_map<Gid, std::vector<QpImpl*>, GidHash> groups;
-  std::vector<Gid> local_gids;
   Gid last_local_gid{};
+  SpinLock gids_lock;  // for readers without the progress lock
+  std::vector<control::GidRecord> gids;
   bool fatal = false;
 
   // Paths that posters of datagrams have asked for, until the engine needs them.
@@ -182,8 +192,14 @@ struct Vf::Impl {
   std::uint32_t next_status_slot = 0;
   PdHandle next_pd = 1;
   std::uint32_t live_qps = 0;
-  std::vector<Context*> contexts;
+  std::vector<Context*> contexts;            // changed under both locks
+  std::vector<CompletionChannel*> channels;  // likewise
   std::vector<DeviceUse> use;
+
+  Vf::Impl* next_watched = nullptr;  // fork_watch.cpp
+
+  // Last: it ends before the rest.
+  dp::ProgressThread helper;
 };
 
 }  // namespace softrnic::nic
