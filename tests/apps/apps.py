@@ -29,7 +29,7 @@ def stage_as_nobody(args):
     """Copies what the tests need to where an unprivileged user can read it, and goes on there as that user."""
     stage = tempfile.mkdtemp(prefix="softrnic-apps-")
     os.chmod(stage, 0o755)
-    keep = {"bin": os.path.join(args.build, "bin"), "lib": os.path.join(args.build, "lib"),
+    keep = {"bin": os.path.join(args.build, "bin"), "lib/softrnic": os.path.join(args.build, "lib"),
             "progs": os.path.join(args.build, "tests", "apps"), "apps": HERE,
             "judges": os.path.join(os.path.dirname(HERE), "judges")}
     for name, source in keep.items():
@@ -65,10 +65,10 @@ def main():
 
     if args.staged:
         b = args.staged
-        harness.Build.bin, harness.Build.lib, harness.Build.progs = f"{b}/bin", f"{b}/lib", f"{b}/progs"
+        harness.Build.bin, harness.Build.progs = f"{b}/bin", f"{b}/progs"
         harness.Build.judges, harness.Build.workdir = f"{b}/judges", f"{b}/work"
     else:
-        harness.Build.bin, harness.Build.lib = f"{args.build}/bin", f"{args.build}/lib"
+        harness.Build.bin = f"{args.build}/bin"
         harness.Build.progs = f"{args.build}/tests/apps"
         harness.Build.judges = os.path.join(os.path.dirname(HERE), "judges")
         harness.Build.workdir = tempfile.mkdtemp(prefix="softrnic-apps-")

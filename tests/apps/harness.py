@@ -25,7 +25,6 @@ class Build:
     """The build under test; filled in by apps.py."""
 
     bin = ""  # softrnic and softrnicd
-    lib = ""  # libibverbs.so.1
     progs = ""  # our own verbs programs
     asan = False
     judges = ""  # independent checks of captures
@@ -152,17 +151,9 @@ class Nic:
 
     def _program_env(self):
         """What `softrnic env` says, on top of the harness's own environment."""
-        done = subprocess.run([softrnic(), "env"], env=self.control_env, capture_output=True, text=True, timeout=TIMEOUT)
-        env = dict(self.control_env)
-        for line in done.stdout.splitlines():
-            m = re.match(r"(?:export\s+)?([A-Z_]+)=(.*?);?$", line.strip())
-            if m:
-                words = shlex.split(m.group(2).replace("$LD_PRELOAD", env.get("LD_PRELOAD", "")))
-                env[m.group(1)] = os.path.expandvars(words[0]) if words else ""
-        if Build.asan and "asan" not in env.get("LD_PRELOAD", ""):
-            env["LD_PRELOAD"] = ":".join(filter(None, [self.control_env["LD_PRELOAD"], env.get("LD_PRELOAD")]))
-        env["LD_LIBRARY_PATH"] = env.get("LD_LIBRARY_PATH") or Build.lib
-        return env
+        done = subprocess.run([softrnic(), "env", "--plain"], env=self.control_env, capture_output=True, text=True,
+                              check=True, timeout=TIMEOUT)
+        return dict(self.control_env, **dict(line.split("=", 1) for line in done.stdout.splitlines()))
 
     def command(self, *args, check=True, timeout=None):
         """Runs the softrnic command against this NIC process."""
