@@ -8,6 +8,7 @@
 The tap device must exist in the caller's network namespace, and the caller needs an address in the VM's network.
 """
 
+import base64
 import fcntl
 import hashlib
 import os
@@ -91,6 +92,19 @@ class PeerVm:
     def run(self, command, timeout=120):
         """Runs a shell command in the machine. Returns (exit status, output and errors together)."""
         return self.start(command).wait(timeout)
+
+    def put(self, path, name):
+        """Copies an executable file into the machine's /tmp."""
+        with open(path, "rb") as f:
+            text = base64.encodebytes(f.read()).decode()
+        remote = socket.create_connection((self.address, SHELL_PORT), timeout=60)
+        with remote:
+            remote.sendall(f"base64 -d >/tmp/{name} <<'END'\n{text}END\nchmod +x /tmp/{name} && echo complete; exit\n".encode())
+            answer = b""
+            while chunk := remote.recv(4096):
+                answer += chunk
+        if b"complete" not in answer:
+            raise RuntimeError(f"copying {path} into the VM failed: {answer!r}")
 
     def stop(self):
         if self.process and self.process.poll() is None:
