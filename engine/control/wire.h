@@ -23,15 +23,18 @@ enum class MsgType : std::uint16_t {
   mcast = 5,         // McastRequest -> status only
   return_block = 6,  // BlockReply -> status only
   // for the softrnic command
-  status = 20,       // -> JSON text
-  capture = 21,      // CaptureRequest + fd to write to -> status; the capture runs until this connection closes
+  status = 20,       // -> JSON text; when it is longer than a message: no body, but a fd {memfd with the text}
+  capture = 21,      // CaptureRequest + fd to write to -> status, once every VF sends through the eSwitch. Runs until
+                     // this connection's end, or until the client shuts down its direction: then capture_end follows
   shutdown = 22,     // -> status; the NIC process ends
   hold = 23,         // keeps a NIC process alive that ends with its last user, while this connection is open
+  keep = 24,         // the NIC process no longer ends with its last user
   // notices from the server
   peer_added = 40,   // PeerReply + fds: another VF opened a channel to this one
   peer_gone = 41,    // PeerGone: its rings become sinks
   route = 42,        // RouteNotice: change path, then send route_done
   gid_change = 43,   // GidRecord[] follow: the new table
+  capture_end = 44,  // CaptureEnd: everything is written, or writing failed
   // notices from the client
   route_done = 60,   // RouteDone
 };
@@ -138,6 +141,13 @@ struct McastRequest {
 struct CaptureRequest {
   std::uint32_t flags;
   std::uint32_t snaplen;  // 0: whole packets
+};
+
+struct CaptureEnd {
+  std::int32_t error;  // 0, or the errno value that ended the capture (ENOSPC, EPIPE, ...)
+  std::uint32_t reserved;
+  std::uint64_t packets;  // in the file
+  std::uint64_t lost;     // seen but not in the file
 };
 
 }  // namespace softrnic::control

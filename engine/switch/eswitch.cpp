@@ -59,6 +59,7 @@ struct ESwitch::Impl {
   void cool_down();
   void flush();
   void cut_off_broken();
+  void empty(SwitchPort& port);
   void remove(SwitchPort& port);
   void sleep(int millis);
   void scan();
@@ -80,10 +81,11 @@ struct ESwitch::Impl {
   std::vector<SwitchPort*> dirty;
   std::vector<SwitchPort*> targets;  // of the frame at hand
   Classifier classifier;
-  std::shared_ptr<FrameTap> tap;
+  std::vector<std::shared_ptr<FrameTap>> taps;
   Nanos now = 0;
   Nanos last_work = 0;
-  bool worked = false;  // in this turn
+  bool worked = false;     // in this turn
+  bool departing = false;  // frames of a dead VF: nothing is held back
   std::array<std::uint8_t, dp::kMaxFrame> frame;
 };
 
@@ -131,17 +133,19 @@ void ESwitch::attach(Port port) {
   });
 }
 
-void ESwitch::detach(std::uint16_t vf_id) {
-  {
-    std::lock_guard lock(impl_->mutex);
-    impl_->counters.erase(vf_id);
-  }
-  impl_->submit([d = impl_.get(), vf_id] {
-    SwitchPort* port = d->ports[vf_id].get();
-    if (port == nullptr) return;
-    // It died while it polled: nobody else takes it off. A hint, so a forged value only costs yields.
-    if (port->counted_as_polling()) d->inbox->busy_pollers.fetch_sub(1, std::memory_order_relaxed);
-    d->remove(*port);
+void ESwitch::detach(std::uint16_t vf_id, std::function<void()> done) {
+  impl_->submit([d = impl_.get(), vf_id, done = std::move(done)] {
+    if (SwitchPort* port = d->ports[vf_id].get(); port != nullptr) {
+      // It died while it polled: nobody else takes it off. A hint, so a forged value only costs yields.
+      if (port->counted_as_polling()) d->inbox->busy_pollers.fetch_sub(1, std::memory_order_relaxed);
+      d->empty(*port);
+      d->remove(*port);
+    }
+    {
+      std::lock_guard lock(d->mutex);
+      d->counters.erase(vf_id);
+    }
+    if (done) done();
   });
 }
 
@@ -153,9 +157,10 @@ void ESwitch::set_group_member(const Gid& mgid, std::uint16_t vf_id, bool member
   impl_->submit([d = impl_.get(), mgid, vf_id, member] { d->classifier.set_group_member(mgid, vf_id, member); });
 }
 
-void ESwitch::set_tap(std::shared_ptr<FrameTap> tap, std::function<void()> done) {
-  impl_->submit([d = impl_.get(), tap = std::move(tap), done = std::move(done)] {
-    d->tap = tap;
+void ESwitch::set_taps(std::vector<std::shared_ptr<FrameTap>> taps, std::function<void()> done) {
+  impl_->submit([d = impl_.get(), taps = std::move(taps), done = std::move(done)]() mutable {
+    d->taps.swap(taps);
+    taps.clear();
     if (done) done();
   });
 }
@@ -294,11 +299,11 @@ bool ESwitch::Impl::forward(SwitchPort& from, const dp::RingConsumer::Entry& ent
   for (const std::uint16_t id : verdict.destinations)
     if (ports[id] != nullptr) targets.push_back(ports[id].get());
   for (SwitchPort* to : targets)
-    if (to->congested() && !to->stalled(now, options.stall_timeout)) return false;
+    if (to->congested() && !departing && !to->stalled(now, options.stall_timeout)) return false;
 
   add(c.tx_frames, 1);
   add(c.tx_bytes, entry.length);
-  if (tap != nullptr) tap->on_frame(from.vf_id(), bytes);
+  for (const auto& tap : taps) tap->on_frame(from.vf_id(), bytes);
   switch (verdict.kind) {
     case Verdict::Kind::malformed: add(c.tx_malformed, 1); return true;
     case Verdict::Kind::bad_source: add(c.tx_bad_source, 1); return true;
@@ -343,6 +348,19 @@ void ESwitch::Impl::flush() {
     port->notify_if_armed();
   }
   dirty.clear();
+}
+
+// Forwards all that a dead process has left in its ring: a peer may wait for its last acknowledgement (rule 10). Bounded by
+// the ring, in case it is not dead.
+void ESwitch::Impl::empty(SwitchPort& port) {
+  departing = true;
+  dp::RingConsumer::Entry entry;
+  for (std::uint32_t n = port.ring_size() / dp::kEntryAlign; n != 0 && port.ring_in().peek(&entry); --n) {
+    entry.kind == dp::EntryKind::mark ? forward_mark(port, entry) : forward(port, entry);
+    port.ring_in().pop();
+  }
+  departing = false;
+  flush();
 }
 
 void ESwitch::Impl::remove(SwitchPort& port) {

@@ -63,16 +63,16 @@ class ESwitch {
   int eventfd() const;
 
   void attach(Port port);
-  // Frames on their way to the VF are dropped. When detach() has returned, the switch thread may still finish its
-  // current turn with the VF's memory, which it holds a reference to.
-  void detach(std::uint16_t vf_id);
+  // The VF's process has ended. What it had sent is still forwarded; what is on its way to it is dropped. `done` is called
+  // on the switch's thread when the switch has nothing more to do with the VF.
+  void detach(std::uint16_t vf_id, std::function<void()> done);
   // The addresses that frames may come from. Without any, no source address is accepted.
   void set_addresses(std::vector<Gid> own);
   // Membership of a VF in a multicast group.
   void set_group_member(const Gid& mgid, std::uint16_t vf_id, bool member);
-  // Shows every frame to `tap` from now on; null: to nobody. `done` is called on the switch's thread when that is in
-  // force and the old tap no longer used.
-  void set_tap(std::shared_ptr<FrameTap> tap, std::function<void()> done);
+  // Shows every frame to these from now on. `done` is called on the switch's thread when that is in force and those
+  // before are no longer used.
+  void set_taps(std::vector<std::shared_ptr<FrameTap>> taps, std::function<void()> done);
 
   // A VF's counters; zeros when it is not there.
   PortCounters counters(std::uint16_t vf_id) const;

@@ -32,6 +32,7 @@ class SwitchPort {
 
   // --- from the VF ---
   dp::RingConsumer& ring_in() { return in_; }
+  std::uint32_t ring_size() const { return memory_.ring_size; }
   // Says what was taken, and wakes the VF when it waits for space.
   void publish_head(bool idle);
   // Stops polling: the VF sets our inbox bit from now on. False when something has come meanwhile (still polling then).

@@ -31,12 +31,13 @@ NicHost::Impl::Impl() : listener(io), end_timer(io), routes(io) {}
 
 int NicHost::Impl::open(NicHostOptions o, std::string* why) {
   options = std::move(o);
-  log = options.log ? options.log
-                    : std::make_shared<spdlog::logger>("softrnic", std::make_shared<spdlog::sinks::null_sink_mt>());
   if (options.socket_path.empty()) options.socket_path = options.dir + "/control.sock";
   if (options.devices.devices.empty()) options.devices = host_devices(read_host());
 
   if (int error = dir.open(options.dir, why)) return error;
+  log = options.make_log
+            ? options.make_log()
+            : std::make_shared<spdlog::logger>("softrnic", std::make_shared<spdlog::sinks::null_sink_mt>());
   vfs = VfTable::create(options.sizes, static_cast<Nanos>(options.block_quarantine.count()) * 1'000'000u);
   options.eswitch.on_broken = [this](std::uint16_t vf) {
     boost::asio::post(io, [this, vf] {
@@ -55,7 +56,7 @@ int NicHost::Impl::open(NicHostOptions o, std::string* why) {
   routes.configure(options.route_timeout,
                    {[this] {
                       std::vector<std::uint16_t> ids;
-                      for (const auto& [id, vf] : vfs->all()) ids.push_back(id);
+                      for (const auto& [id, session] : vf_sessions) ids.push_back(id);
                       return ids;
                     },
                     [this](std::uint16_t vf, const RouteNotice& notice) {
@@ -100,6 +101,7 @@ void NicHost::Impl::accept_all() {
     auto s = std::make_shared<Session>(
         io, std::move(fd), id,
         Session::Callbacks{[this](Session& from, Request& r) { on_request(from, r); },
+                           [this](Session& from) { return on_end_of_requests(from); },
                            [this](Session& from, const std::string& reason) { on_closed(from, reason); }});
     sessions[id] = s;
     s->start();
@@ -114,6 +116,7 @@ void NicHost::Impl::on_closed(Session& s, const std::string& reason) {
     log->warn("connection {} of process {} ({}) closed: {}", s.id(), s.pid(), s.comm, reason);
   }
   if (s.vf_id != dp::kNoVf) detach_vf(s.vf_id);
+  if (s.capturing) stop_capture(s.id());
   sessions.erase(s.id());
   review_users();
 }
@@ -122,7 +125,7 @@ void NicHost::Impl::on_closed(Session& s, const std::string& reason) {
 void NicHost::Impl::review_users() {
   if (!options.end_with_last_user) return;
   bool used = false;
-  for (const auto& [id, s] : sessions) used = used || s->holding || s->vf_id != dp::kNoVf;
+  for (const auto& [id, s] : sessions) used = used || s->holding || s->capturing || s->vf_id != dp::kNoVf;
   if (used) {
     had_user = true;
     end_timer.cancel();
@@ -160,6 +163,7 @@ NicHost::~NicHost() {
 }
 
 const std::string& NicHost::socket_path() const { return impl_->options.socket_path; }
+spdlog::logger& NicHost::log() { return *impl_->log; }
 sw::ESwitch& NicHost::eswitch() { return *impl_->eswitch; }
 
 void NicHost::run() {

@@ -29,7 +29,8 @@ struct NicHostOptions {
   std::chrono::milliseconds route_timeout{10000};     // a VF that does not follow a change of route is detached
   VfTable::Sizes sizes;
   sw::ESwitchOptions eswitch;
-  std::shared_ptr<spdlog::logger> log;                // default: nothing is logged
+  // Called once the directory is ours, so that the log can be in it. Default: nothing is logged.
+  std::function<std::shared_ptr<spdlog::logger>()> make_log;
 };
 
 class NicHost {
@@ -41,6 +42,7 @@ class NicHost {
   ~NicHost();
 
   const std::string& socket_path() const;
+  spdlog::logger& log();
 
   // The control server, on the calling thread, until stop() or its end with the last user. Stops the eSwitch too when
   // it returns.

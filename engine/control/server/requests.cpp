@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <boost/asio/post.hpp>
 #include <cerrno>
 #include <cstring>
 
@@ -59,6 +60,23 @@ bool NicHost::Impl::handle(Session& s, Request& r) {
     case MsgType::mcast: return on_mcast(s, r);
     case MsgType::return_block: return on_return_block(s, r);
     case MsgType::route_done: return on_route_done(s, r);
+    case MsgType::capture: return on_capture(s, r);
+    case MsgType::status:
+      if (!r.body.empty()) return false;
+      send_report(s, r.header.seq);
+      return true;
+    case MsgType::shutdown:
+      if (!r.body.empty()) return false;
+      log->info("ending: process {} ({}) asked for it", s.pid(), s.comm);
+      s.send(MsgType::shutdown, r.header.seq, 0);
+      boost::asio::post(io, [this] { io.stop(); });
+      return true;
+    case MsgType::keep:
+      if (!r.body.empty()) return false;
+      options.end_with_last_user = false;
+      end_timer.cancel();
+      s.send(MsgType::keep, r.header.seq, 0);
+      return true;
     case MsgType::hold:
       if (!r.body.empty()) return false;
       s.holding = true;
@@ -135,6 +153,7 @@ bool NicHost::Impl::on_attach(Session& s, const Request& r) {
   }
   s.vf_id = vf->id;
   vf_sessions[vf->id] = &s;
+  name_interface(*vf);
   eswitch->attach({vf->id, options.sizes.switch_ring, vf->switch_channel, vf->inbox, vf->status,
                    std::move(switch_side)});
   reply.vf_id = vf->id;
@@ -150,16 +169,26 @@ bool NicHost::Impl::on_attach(Session& s, const Request& r) {
   return true;
 }
 
+// The process of a VF is gone. Its queue pair numbers stay its own until the eSwitch has forwarded its last frames.
 void NicHost::Impl::detach_vf(std::uint16_t id) {
   vf_sessions.erase(id);
-  eswitch->detach(id);
-  const std::vector<std::uint16_t> peers = vfs->detach(id, monotonic_now());
+  routes.forget(id);
+  eswitch->detach(id, [this, id] { boost::asio::post(io, [this, id] { finish_detach(id); }); });
+}
+
+void NicHost::Impl::finish_detach(std::uint16_t id) {
   PeerGone notice{};
   notice.vf_id = id;
-  for (const std::uint16_t peer : peers)
+  for (const std::uint16_t peer : vfs->detach(id, monotonic_now()))
     if (Session* s = session_of(peer)) s->send(MsgType::peer_gone, 0, 0, &notice, sizeof(notice));
-  routes.forget(id);
   log->info("vf{} detached", id);
+}
+
+// A client that shut down its direction of the connection ends its capture and waits for the result.
+bool NicHost::Impl::on_end_of_requests(Session& s) {
+  if (!s.capturing) return false;
+  stop_capture(s.id());
+  return true;
 }
 
 bool NicHost::Impl::on_get_block(Session& s, const Request& r) {

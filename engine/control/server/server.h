@@ -17,8 +17,11 @@
 #include "engine/control/server/route_barrier.h"
 #include "engine/control/server/runtime_dir.h"
 #include "engine/control/server/session.h"
+#include "engine/observe/capture.h"
 
 namespace softrnic::control {
+
+Nanos monotonic_now();
 
 struct NicHost::Impl {
   Impl();
@@ -42,10 +45,24 @@ struct NicHost::Impl {
   bool on_mcast(Session& s, const Request& r);
   int change_membership(Vf& vf, const Gid& mgid, bool join);
   bool on_route_done(Session& s, const Request& r);
+  bool on_end_of_requests(Session& s);
   void detach_vf(std::uint16_t id);
+  void finish_detach(std::uint16_t id);
   void send_channel(Session& to, MsgType type, std::uint32_t seq, const Vf& self, const Vf& peer,
                     const PeerChannel& channel);
   Session* session_of(std::uint16_t vf_id);
+
+  // --- captures (captures.cpp) ---
+  bool on_capture(Session& s, Request& r);
+  void start_capture(std::uint64_t session, std::uint32_t seq, std::shared_ptr<observe::Capture> capture);
+  void stop_capture(std::uint64_t session);
+  void on_capture_end(std::uint64_t session, const observe::CaptureResult& result);
+  void name_interface(const Vf& vf);
+  void apply_captures(std::function<void()> done);
+
+  // --- status (status_report.cpp) ---
+  std::string status_report();
+  void send_report(Session& s, std::uint32_t seq);
 
   NicHostOptions options;
   std::shared_ptr<spdlog::logger> log;
@@ -58,11 +75,11 @@ struct NicHost::Impl {
   RouteBarrier routes;
   std::map<std::uint64_t, std::shared_ptr<Session>> sessions;
   std::unordered_map<std::uint16_t, Session*> vf_sessions;
+  std::map<std::uint64_t, std::shared_ptr<observe::Capture>> captures;  // running, by session
   std::uint64_t next_session = 1;
+  const Nanos started = monotonic_now();
   bool had_user = false;
   std::thread control_thread, switch_thread;  // of start()
 };
-
-Nanos monotonic_now();
 
 }  // namespace softrnic::control

@@ -73,7 +73,7 @@ void Session::wait_readable() {
                        if (error || self->closed_) return;
                        for (int i = 0; i < kMessagesPerTurn; ++i)
                          if (!self->read_one()) break;
-                       if (!self->closed_) self->wait_readable();
+                       if (!self->closed_ && !self->no_more_requests_) self->wait_readable();
                      });
 }
 
@@ -95,7 +95,8 @@ bool Session::read_one() {
   Request request;
   request.fds = take_fds(msg);
   if (n == 0) {
-    close("");
+    no_more_requests_ = true;
+    if (!callbacks_.on_end_of_requests(*this)) close("");
     return false;
   }
   const auto size = static_cast<std::size_t>(n);
@@ -176,7 +177,10 @@ Session::WriteResult Session::write_queued() {
 void Session::write_more() {
   const WriteResult result = write_queued();
   writing_ = result != WriteResult::done;
-  if (!writing_) return;
+  if (!writing_) {
+    if (closing_) close("");
+    return;
+  }
   auto again = [self = shared_from_this()](const boost::system::error_code& error) {
     if (!error && !self->closed_) self->write_more();
   };
@@ -186,6 +190,11 @@ void Session::write_more() {
     retry_.expires_after(kResourceRetry);
     retry_.async_wait(std::move(again));
   }
+}
+
+void Session::close_when_sent() {
+  closing_ = true;
+  if (!writing_) close("");
 }
 
 void Session::close(std::string reason) {

@@ -30,6 +30,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // from inside send().
   struct Callbacks {
     std::function<void(Session&, Request&)> on_request;
+    std::function<bool(Session&)> on_end_of_requests;  // end of file; true: keep the connection for what is sent to it
     std::function<void(Session&, const std::string& reason)> on_closed;
   };
 
@@ -44,6 +45,8 @@ class Session : public std::enable_shared_from_this<Session> {
   // disconnected.
   void send(MsgType type, std::uint32_t seq, int status, const void* body = nullptr, std::size_t length = 0,
             std::span<const int> fds = {});
+  // Ends the connection when all queued messages are sent.
+  void close_when_sent();
   // Ends the connection; on_closed follows from the event loop.
   void close(std::string reason);
   bool closed() const { return closed_; }
@@ -53,6 +56,7 @@ class Session : public std::enable_shared_from_this<Session> {
   bool holding = false;     // keeps the NIC process alive
   std::string comm;         // name of the process, printable
   std::uint16_t vf_id = 0;  // attached VF
+  bool capturing = false;   // a capture belongs to it
 
  private:
   struct Outgoing {
@@ -75,6 +79,8 @@ class Session : public std::enable_shared_from_this<Session> {
   pid_t pid_ = 0;
   bool closed_ = false;
   bool writing_ = false;
+  bool no_more_requests_ = false;
+  bool closing_ = false;
   std::deque<Outgoing> out_;
   std::vector<std::uint8_t> buffer_;
 };

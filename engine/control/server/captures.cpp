@@ -1,0 +1,87 @@
+// Captures: each belongs to a connection. While there is one, every VF sends through the eSwitch.
+#include <fmt/format.h>
+
+#include <boost/asio/post.hpp>
+#include <cstring>
+
+#include "engine/control/server/server.h"
+
+namespace softrnic::control {
+namespace {
+
+std::string interface_name(const Vf& vf) { return fmt::format("vf{} ({} pid {})", vf.id, vf.comm, vf.pid); }
+
+}  // namespace
+
+bool NicHost::Impl::on_capture(Session& s, Request& r) {
+  CaptureRequest request{};
+  if (r.body.size() != sizeof(request)) return false;
+  std::memcpy(&request, r.body.data(), sizeof(request));
+  if (request.flags != 0 || s.capturing || s.vf_id != dp::kNoVf) return false;
+  observe::Capture::Options o;
+  o.snaplen = request.snaplen;
+  auto capture = std::make_shared<observe::Capture>(
+      std::move(r.fds[0]), o, [this, id = s.id()](const observe::CaptureResult& result) {
+        boost::asio::post(io, [this, id, result] { on_capture_end(id, result); });
+      });
+  s.capturing = true;
+  start_capture(s.id(), r.header.seq, std::move(capture));
+  return true;
+}
+
+// First the switch shows its frames, then the VFs change their route, then the client hears that it runs: so it sees all
+// that is sent from then on.
+void NicHost::Impl::start_capture(std::uint64_t session, std::uint32_t seq, std::shared_ptr<observe::Capture> capture) {
+  captures[session] = capture;
+  for (const auto& [id, vf] : vfs->all()) capture->add_interface(id, interface_name(*vf));
+  log->info("capture {} starts", session);
+  apply_captures([this, session, seq, capture] {
+    routes.change(RouteMode::via_switch, [this, session, seq, capture] {
+      capture->begin();
+      const auto it = sessions.find(session);
+      if (it != sessions.end()) it->second->send(MsgType::capture, seq, 0);
+    });
+  });
+  review_users();
+}
+
+void NicHost::Impl::apply_captures(std::function<void()> done) {
+  std::vector<std::shared_ptr<sw::FrameTap>> taps;
+  for (const auto& [id, capture] : captures) taps.push_back(capture);
+  eswitch->set_taps(std::move(taps),
+                    [this, done = std::move(done)]() mutable { boost::asio::post(io, std::move(done)); });
+}
+
+// Once per capture: takes it from the switch and lets it write what it has. on_capture_end() follows, unless it came
+// before because of an error.
+void NicHost::Impl::stop_capture(std::uint64_t session) {
+  const auto it = captures.find(session);
+  if (it == captures.end()) return;
+  std::shared_ptr<observe::Capture> capture = it->second;
+  captures.erase(it);
+  apply_captures([capture] { capture->finish(); });
+  if (captures.empty()) routes.change(RouteMode::direct, [] {});
+}
+
+void NicHost::Impl::on_capture_end(std::uint64_t session, const observe::CaptureResult& result) {
+  if (result.error != 0) {
+    log->warn("capture {} ended: {}", session, std::strerror(result.error));
+  } else {
+    log->info("capture {} ended: {} packets, {} lost", session, result.packets, result.lost);
+  }
+  stop_capture(session);
+  const auto it = sessions.find(session);
+  if (it == sessions.end()) return;
+  CaptureEnd end{};
+  end.error = result.error;
+  end.packets = result.packets;
+  end.lost = result.lost;
+  it->second->send(MsgType::capture_end, 0, 0, &end, sizeof(end));
+  it->second->close_when_sent();
+}
+
+void NicHost::Impl::name_interface(const Vf& vf) {
+  for (const auto& [id, capture] : captures) capture->add_interface(vf.id, interface_name(vf));
+}
+
+}  // namespace softrnic::control

@@ -1,0 +1,193 @@
+// What `softrnic status` shows, as JSON. The status pages are written by the applications: nothing in them is believed
+// beyond its form.
+#include <arpa/inet.h>
+#include <net/if.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "engine/control/server/server.h"
+#include "protocols/ib/qp.h"
+#include "protocols/ib/qp_state.h"
+
+namespace softrnic::control {
+namespace {
+
+using nlohmann::json;
+
+// In the order of ib::QpCounters.
+constexpr std::array kCounterNames = {
+    "sent_pkts",          "rcvd_pkts",    "sent_bytes",   "rcvd_bytes",         "duplicate_request",
+    "out_of_seq_request", "rcvd_rnr_err", "send_rnr_err", "rcvd_seq_err",       "retry_exceeded_err",
+    "retry_rnr_exceeded_err", "completer_retry_err", "local_ack_timeout_err", "drops"};
+static_assert(sizeof(ib::QpCounters) == kCounterNames.size() * sizeof(std::uint64_t));
+static_assert(sizeof(dp::QpStatus::counters) >= sizeof(ib::QpCounters));
+
+std::string text_of(const Gid& gid) {
+  char text[INET6_ADDRSTRLEN]{};
+  ::inet_ntop(AF_INET6, gid.raw, text, sizeof(text));
+  return text;
+}
+
+std::string guid_text(std::uint64_t guid) {
+  std::uint8_t b[8];
+  std::memcpy(b, &guid, sizeof(b));
+  return fmt::format("{:02x}{:02x}:{:02x}{:02x}:{:02x}{:02x}:{:02x}{:02x}", b[0], b[1], b[2], b[3], b[4], b[5], b[6],
+                     b[7]);
+}
+
+std::string netdev_name(std::uint32_t ifindex) {
+  char name[IF_NAMESIZE]{};
+  return ::if_indextoname(ifindex, name) != nullptr ? name : "";
+}
+
+std::string type_name(std::uint8_t type) {
+  switch (static_cast<ib::QpType>(type)) {
+    case ib::QpType::rc: return "RC";
+    case ib::QpType::uc: return "UC";
+    case ib::QpType::ud: return "UD";
+    case ib::QpType::raw_packet: return "RAW_PACKET";
+    case ib::QpType::xrc_send: return "XRC_SEND";
+    case ib::QpType::xrc_recv: return "XRC_RECV";
+  }
+  return fmt::format("type {}", type);
+}
+
+std::string state_name(std::uint8_t state) {
+  static constexpr std::array names = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
+  return state < names.size() ? names[state] : fmt::format("state {}", state);
+}
+
+template <class T>
+T field(const std::uint8_t* at, std::size_t offset) {
+  T value;
+  std::memcpy(&value, at + offset, sizeof(value));
+  return value;
+}
+
+// Entries of the page that were ever written. Read through the descriptor: that allocates no memory for the holes, and
+// gives a copy that does not change under our eyes.
+template <class F>
+void for_each_qp(const sw::SharedMemory& page, F&& f) {
+  constexpr std::size_t kEntry = sizeof(dp::QpStatus);
+  constexpr off_t kFirst = offsetof(dp::StatusPage, qp);
+  constexpr off_t kEnd = kFirst + static_cast<off_t>(kEntry * dp::kStatusQps);
+  std::vector<std::uint8_t> buffer(kEntry * 256);
+  off_t at = kFirst;
+  while (at < kEnd) {
+    const off_t data = ::lseek(page.fd(), at, SEEK_DATA);
+    if (data < 0) return;
+    // On to the entry that the data is in.
+    if (data > at) at += (data - at) / static_cast<off_t>(kEntry) * static_cast<off_t>(kEntry);
+    const ssize_t n = ::pread(page.fd(), buffer.data(), std::min<std::size_t>(buffer.size(), static_cast<std::size_t>(kEnd - at)), at);
+    if (n < static_cast<ssize_t>(kEntry)) return;
+    for (std::size_t i = 0; i + kEntry <= static_cast<std::size_t>(n); i += kEntry) f(buffer.data() + i);
+    at += n / static_cast<off_t>(kEntry) * static_cast<off_t>(kEntry);
+  }
+}
+
+json queue_pair(const std::uint8_t* entry) {
+  using S = dp::QpStatus;
+  json q{{"qpn", field<std::uint32_t>(entry, offsetof(S, qpn))},
+         {"type", type_name(field<std::uint8_t>(entry, offsetof(S, type)))},
+         {"state", state_name(field<std::uint8_t>(entry, offsetof(S, state)))},
+         {"peer_vf", field<std::uint16_t>(entry, offsetof(S, peer_vf))},
+         {"dest_qpn", field<std::uint32_t>(entry, offsetof(S, dest_qpn)) & 0xFFFFFF},
+         {"sq_psn", field<std::uint32_t>(entry, offsetof(S, sq_psn)) & 0xFFFFFF},
+         {"rq_psn", field<std::uint32_t>(entry, offsetof(S, rq_psn)) & 0xFFFFFF}};
+  json& counters = q["counters"];
+  for (std::size_t i = 0; i < kCounterNames.size(); ++i)
+    counters[kCounterNames[i]] = field<std::uint64_t>(entry, offsetof(S, counters) + i * sizeof(std::uint64_t));
+  return q;
+}
+
+json process(const Vf& vf, VfTable& table, const sw::PortCounters& c) {
+  const auto* page = vf.status->as<dp::StatusPage>();
+  json p{{"vf", vf.id},
+         {"pid", vf.pid},
+         {"comm", vf.comm},
+         {"contexts", page->contexts.load()},
+         {"mrs", page->mrs.load()},
+         {"cqs", page->cqs.load()},
+         {"channels", vf.channels.size()},
+         {"switch",
+          {{"tx_frames", c.tx_frames},
+           {"tx_bytes", c.tx_bytes},
+           {"rx_frames", c.rx_frames},
+           {"rx_bytes", c.rx_bytes},
+           {"rx_out_of_buffer", c.rx_out_of_buffer},
+           {"tx_malformed", c.tx_malformed},
+           {"tx_bad_source", c.tx_bad_source},
+           {"tx_unknown_destination", c.tx_unknown_destination}}}};
+  json qps = json::array();
+  for_each_qp(*vf.status, [&](const std::uint8_t* entry) {
+    const auto qpn = field<std::uint32_t>(entry, offsetof(dp::QpStatus, qpn));
+    if (qpn != 0 && table.owner(qpn >> dp::kQpnBlockShift) == &vf) qps.push_back(queue_pair(entry));
+  });
+  p["queue_pairs"] = std::move(qps);
+  return p;
+}
+
+json device(const DeviceRecord& d, std::size_t index, const std::vector<GidRecord>& gids) {
+  json out{{"name", d.name},
+           {"state", "PORT_ACTIVE"},
+           {"link_layer", d.link_layer == 1 ? "InfiniBand" : "Ethernet"},
+           {"mac", fmt::format("{:02x}:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}", d.mac[0], d.mac[1], d.mac[2], d.mac[3],
+                               d.mac[4], d.mac[5])},
+           {"node_guid", guid_text(d.node_guid)},
+           {"active_mtu", d.active_mtu},
+           {"netdev", d.netdev}};
+  json list = json::array();
+  for (const GidRecord& g : gids) {
+    if (g.device != index) continue;
+    list.push_back({{"index", g.index},
+                    {"gid", text_of(g.gid)},
+                    {"type", g.type == 0 ? "RoCE v1" : "RoCE v2"},
+                    {"netdev", netdev_name(g.ndev_ifindex)}});
+  }
+  out["gids"] = std::move(list);
+  return out;
+}
+
+}  // namespace
+
+std::string NicHost::Impl::status_report() {
+  json report{{"nic_process",
+               {{"pid", ::getpid()},
+                {"version", SOFTRNIC_VERSION},
+                {"dir", options.dir},
+                {"socket", options.socket_path},
+                {"uptime_seconds", (monotonic_now() - started) / 1'000'000'000u}}},
+              {"route", routes.mode() == RouteMode::direct ? "direct" : "switch"},
+              {"captures", captures.size()},
+              {"devices", json::array()},
+              {"processes", json::array()}};
+  const DeviceConfig& config = options.devices;
+  for (std::size_t i = 0; i < config.devices.size(); ++i)
+    report["devices"].push_back(device(config.devices[i], i, config.gids));
+  for (const auto& [id, vf] : vfs->all()) report["processes"].push_back(process(*vf, *vfs, eswitch->counters(id)));
+  return report.dump(-1, ' ', true, json::error_handler_t::replace);
+}
+
+void NicHost::Impl::send_report(Session& s, std::uint32_t seq) {
+  const std::string text = status_report();
+  if (text.size() <= kMaxMessage - sizeof(MsgHeader)) {
+    s.send(MsgType::status, seq, 0, text.data(), text.size());
+    return;
+  }
+  const auto memory = sw::SharedMemory::create("softrnic-report", text.size());
+  if (memory == nullptr) {
+    s.send(MsgType::status, seq, errno);
+    return;
+  }
+  std::memcpy(memory->as<char>(), text.data(), text.size());
+  const int fd = memory->fd();
+  s.send(MsgType::status, seq, 0, nullptr, 0, {&fd, 1});
+}
+
+}  // namespace softrnic::control

@@ -1,0 +1,54 @@
+// softrnic completion: scripts for shells.
+#include <fmt/format.h>
+
+#include "tools/softrnic/commands.h"
+
+namespace softrnic::tool {
+namespace {
+
+constexpr const char* kBash = R"~(# bash completion for softrnic: eval "$(softrnic completion bash)"
+_softrnic() {
+  local cur prev word command= i
+  cur=${COMP_WORDS[COMP_CWORD]}
+  prev=${COMP_WORDS[COMP_CWORD-1]}
+  COMPREPLY=()
+  for ((i = 1; i < COMP_CWORD; i++)); do
+    word=${COMP_WORDS[i]}
+    if [[ $word == -- && $command == run ]]; then
+      # The program's own completion.
+      _command_offset $((i + 1)) 2>/dev/null || COMPREPLY=($(compgen -c -- "$cur"))
+      return
+    fi
+    [[ -z $command && $word != -* ]] && command=$word
+  done
+  case $prev in
+    --dir) COMPREPLY=($(compgen -d -- "$cur")); return ;;
+    -w|--write|--capture) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+  esac
+  case $command in
+    '') COMPREPLY=($(compgen -W 'run env up down status devices capture completion --help --version' -- "$cur")) ;;
+    run)
+      if [[ $cur == -* ]]; then
+        COMPREPLY=($(compgen -W '--private --capture --dir --force --help --' -- "$cur"))
+      else
+        COMPREPLY=($(compgen -c -- "$cur"))
+      fi ;;
+    env) COMPREPLY=($(compgen -W '--plain --dir --help' -- "$cur")) ;;
+    status) COMPREPLY=($(compgen -W '--json --dir --help' -- "$cur")) ;;
+    capture) COMPREPLY=($(compgen -W '-w --write --snaplen --dir --help' -- "$cur")) ;;
+    completion) COMPREPLY=($(compgen -W 'bash' -- "$cur")) ;;
+    *) COMPREPLY=($(compgen -W '--dir --help' -- "$cur")) ;;
+  esac
+}
+complete -F _softrnic softrnic
+)~";
+
+}  // namespace
+
+int completion(const std::string& shell) {
+  if (shell != "bash") return complain(fmt::format("no completion for '{}' (there is: bash)", shell)), kExitFailure;
+  fmt::print("{}", kBash);
+  return 0;
+}
+
+}  // namespace softrnic::tool

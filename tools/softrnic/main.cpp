@@ -1,0 +1,144 @@
+// softrnic: the command.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <string_view>
+
+#include "tools/softrnic/commands.h"
+
+namespace softrnic::tool {
+
+void complain(const std::string& text) { fmt::print(stderr, "softrnic: {}\n", text); }
+
+namespace {
+
+constexpr const char* kFooter = R"~(Examples:
+  softrnic run -- ibv_devinfo
+  softrnic run -- ib_send_bw            (and in another terminal:)
+  softrnic run -- ib_send_bw 127.0.0.1
+  softrnic run --private --capture trace.pcapng -- ./my_test
+  softrnic up; eval "$(softrnic env)"; ibv_devices; softrnic down
+  softrnic capture -w - | tshark -r -
+
+Where the NIC process lives: --dir, else the directory of $SOFTRNIC_SOCKET, else $SOFTRNIC_DIR, else
+$XDG_RUNTIME_DIR/softrnic, else /tmp/softrnic-<uid>.)~";
+
+constexpr const char* kRunFooter = R"~(Joins the NIC process of this user, or starts one that ends with its last user, and runs CMD with
+LD_LIBRARY_PATH and SOFTRNIC_SOCKET set, so that it finds softrnic's libibverbs.so.1. Programs that run set-user-ID or
+that are started on other machines do not inherit these. The signals INT, TERM, HUP, QUIT, USR1 and USR2 are
+passed on.
+
+Exit status: that of CMD; 128+N when signal N ended it; 125 when softrnic failed, 126 when CMD cannot be run, 127 when it
+is not found.)~";
+
+class Command {
+ public:
+  Command() : app_("A software RDMA NIC for unmodified programs: RoCE on any machine, without hardware, kernel modules or root.") {
+    app_.name("softrnic");
+    app_.set_version_flag("--version", "softrnic " SOFTRNIC_VERSION);
+    app_.require_subcommand(1);
+    app_.footer(kFooter);
+    add_run();
+    add_lifecycle();
+    add_views();
+  }
+
+  int run(int argc, char** argv) {
+    argc = take_command(argc, argv);
+    try {
+      app_.parse(argc, argv);
+    } catch (const CLI::ParseError& e) {
+      const int status = app_.exit(e);
+      return status == 0 ? 0 : 2;
+    }
+    return action_();
+  }
+
+ private:
+  // The program's words are not ours to parse. Takes them off the end: all behind "--", or from the first word that is no
+  // option of `run`. The number of words left.
+  int take_command(int argc, char** argv) {
+    if (argc < 2 || std::string_view(argv[1]) != "run") return argc;
+    int i = 2;
+    for (; i < argc; ++i) {
+      const std::string_view word = argv[i];
+      if (word == "--dir" || word == "--capture") {
+        ++i;  // its value
+      } else if (word == "--" || word.empty() || word[0] != '-') {
+        break;
+      }
+    }
+    if (i >= argc) return argc;
+    run_.command.assign(argv + i + (std::string_view(argv[i]) == "--" ? 1 : 0), argv + argc);
+    return i;
+  }
+
+  void add_dir(CLI::App* sub) {
+    sub->add_option("--dir", dir_, "Runtime directory of the NIC process")->type_name("DIR");
+  }
+
+  void add_run() {
+    CLI::App* sub = app_.add_subcommand("run", "Run a program with the NIC: softrnic run [OPTIONS] -- CMD [ARGS...]");
+    sub->footer(kRunFooter);
+    auto* dir = sub->add_option("--dir", run_.dir, "Runtime directory of the NIC process")->type_name("DIR");
+    sub->add_flag("--private", run_.private_nic, "A NIC process of its own, gone with all it made afterwards")->excludes(dir);
+    sub->add_option("--capture", run_.capture_file, "Write all packets to this pcapng file")->type_name("FILE");
+    sub->add_flag("--force", run_.force,
+                  "Also preload the library: for programs with a library path of their own (DT_RPATH)");
+    sub->callback([this] {
+      if (run_.command.empty()) throw CLI::RequiredError("CMD");
+      action_ = [this] { return tool::run(run_); };
+    });
+  }
+
+  void add_lifecycle() {
+    CLI::App* up = app_.add_subcommand("up", "Start a NIC process that stays until 'down'");
+    add_dir(up);
+    up->callback([this] { action_ = [this] { return tool::up(dir_); }; });
+    CLI::App* down = app_.add_subcommand("down", "End the NIC process; programs that use it get a fatal device event");
+    add_dir(down);
+    down->callback([this] { action_ = [this] { return tool::down(dir_); }; });
+    CLI::App* env = app_.add_subcommand("env", "Print the environment that programs need, for a shell's eval");
+    add_dir(env);
+    env->add_flag("--plain", plain_, "As NAME=VALUE lines, for a CI system's environment file");
+    env->callback([this] { action_ = [this] { return print_env(dir_, plain_); }; });
+    CLI::App* completion = app_.add_subcommand("completion", "Print a completion script");
+    completion->add_option("SHELL", shell_, "bash")->required();
+    completion->callback([this] { action_ = [this] { return tool::completion(shell_); }; });
+  }
+
+  void add_views() {
+    CLI::App* status = app_.add_subcommand("status", "Show devices, attached processes, queue pairs and counters");
+    add_dir(status);
+    status->add_flag("--json", json_, "As JSON");
+    status->callback([this] { action_ = [this] { return tool::status(dir_, json_); }; });
+    CLI::App* devices = app_.add_subcommand("devices", "Show devices with their GIDs");
+    add_dir(devices);
+    devices->add_option("NAME", device_, "Only this device");
+    devices->callback([this] { action_ = [this] { return tool::devices(dir_, device_); }; });
+    CLI::App* capture = app_.add_subcommand("capture", "Write all packets to a pcapng file until Ctrl-C");
+    capture->add_option("--dir", capture_.dir, "Runtime directory of the NIC process")->type_name("DIR");
+    capture->add_option("-w,--write", capture_.file, "File, or - for stdout")->required()->type_name("FILE");
+    capture->add_option("--snaplen", capture_.snaplen, "Keep only so many bytes of each packet")->type_name("BYTES");
+    capture->footer(
+        "Nothing is missing in a capture: a slow disk slows the traffic down. Only when the reader of a pipe takes "
+        "nothing for a second, packets are lost, and counted.");
+    capture->callback([this] { action_ = [this] { return tool::capture(capture_); }; });
+  }
+
+  CLI::App app_;
+  std::function<int()> action_;
+  std::string dir_, shell_, device_;
+  bool plain_ = false, json_ = false;
+  RunOptions run_;
+  CaptureOptions capture_;
+};
+
+}  // namespace
+}  // namespace softrnic::tool
+
+int main(int argc, char** argv) {
+  softrnic::tool::Command command;
+  return command.run(argc, argv);
+}
