@@ -222,6 +222,7 @@ struct Pair {
     to_rts(a, pa.address(i), b->qpn());
     to_rts(b, pb.address(i), a->qpn());
   }
+  Pair(QueuePair* end_a, QueuePair* end_b) : a(end_a), b(end_b) {}
   QueuePair* a;
   QueuePair* b;
 };
