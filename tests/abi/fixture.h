@@ -40,14 +40,17 @@ inline std::vector<ibv_wc> poll_n(ibv_cq* cq, int n) {
 
 // A device, a PD, a CQ and 64 KiB of registered memory.
 struct Device {
-  ibv_context* ctx = open_first();
+  ibv_context* ctx;
+  bool owns_context;
   ibv_pd* pd = ibv_alloc_pd(ctx);
   ibv_cq* cq = ibv_create_cq(ctx, 256, nullptr, nullptr, 0);
   std::vector<char> memory = std::vector<char>(65536);
   ibv_mr* mr = nullptr;
   int gid_index = 0;
 
-  Device() {
+  // `opened`: a context to use; null: one of its own.
+  explicit Device(ibv_context* opened = nullptr)
+      : ctx(opened ? opened : open_first()), owns_context(opened == nullptr) {
     REQUIRE(pd != nullptr);
     REQUIRE(cq != nullptr);
     mr = ibv_reg_mr(pd, memory.data(), memory.size(),
@@ -59,7 +62,7 @@ struct Device {
     CHECK(ibv_dereg_mr(mr) == 0);
     CHECK(ibv_destroy_cq(cq) == 0);
     CHECK(ibv_dealloc_pd(pd) == 0);
-    CHECK(ibv_close_device(ctx) == 0);
+    if (owns_context) CHECK(ibv_close_device(ctx) == 0);
   }
   ibv_sge sge(std::size_t offset, std::uint32_t length) const {
     return {reinterpret_cast<std::uint64_t>(memory.data() + offset), length, mr->lkey};

@@ -55,27 +55,20 @@ int find_device(const nic::Vf& vf, const Device& device, std::uint32_t* index) {
   return ENODEV;
 }
 
-// Attaches and opens the device of `context`.
-int open_in_engine(Context& context) {
-  int rc = 0;
-  std::shared_ptr<nic::Vf> vf = attach_shared(&rc);
-  if (!vf) return rc;
-  std::uint32_t index = 0;
-  rc = find_device(*vf, to_shim(context.verbs.context.device), &index);
-  if (rc == 0) rc = nic::Context::open(*vf, index, &context.nic);
-  if (rc != 0) return rc;
-  context.vf = std::move(vf);
-  context.generation = fork_generation();
-  context.verbs.context.async_fd = context.nic->async.fd();
-  return 0;
-}
-
 ibv_context* open_device(Device& device) {
+  int rc = 0;
   auto context = std::make_unique<Context>();
+  context->vf = attach_shared(&rc);
+  if (!context->vf) return made<ibv_context>(rc, nullptr);
+  std::uint32_t index = 0;
+  rc = find_device(*context->vf, device, &index);
+  if (rc == 0) rc = nic::Context::open(*context->vf, index, &context->nic);
+  if (rc != 0) return made<ibv_context>(rc, nullptr);
+
   verbs_context& v = context->verbs;
   v.context.device = &device.ib;
-  if (int rc = open_in_engine(*context)) return made<ibv_context>(rc, nullptr);
   v.context.cmd_fd = make_command_fd();
+  v.context.async_fd = context->nic->async.fd();
   v.context.num_comp_vectors = static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
   pthread_mutex_init(&v.context.mutex, nullptr);
   v.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
@@ -84,18 +77,6 @@ ibv_context* open_device(Device& device) {
 }
 
 }  // namespace
-
-nic::Context& live_context(ibv_context* c) {
-  Context& context = to_shim(c);
-  if (context.generation == fork_generation()) return *context.nic;
-  pthread_mutex_lock(&c->mutex);
-  if (context.generation != fork_generation()) {
-    std::shared_ptr<nic::Vf> inherited = context.vf;
-    if (open_in_engine(context) == 0) abandon(std::move(inherited));
-  }
-  pthread_mutex_unlock(&c->mutex);
-  return *context.nic;
-}
 
 }  // namespace softrnic::shim
 
@@ -109,7 +90,6 @@ SOFTRNIC_ABI ibv_context* ibv_open_device(ibv_device* device) {
 SOFTRNIC_ABI int ibv_close_device(ibv_context* context) {
   std::unique_ptr<Context> c(&to_shim(context));
   int rc = c->nic->close();
-  if (c->generation != fork_generation()) abandon(std::move(c->vf));
   if (context->cmd_fd >= 0) raw_close(context->cmd_fd);
   pthread_mutex_destroy(&context->mutex);
   return status(rc);

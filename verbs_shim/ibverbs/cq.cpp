@@ -6,11 +6,9 @@ namespace softrnic::shim {
 int create_cq(ibv_context* context, std::uint32_t cqe, void* cq_context, ibv_comp_channel* channel,
               std::uint32_t comp_vector, Cq** out) {
   if (comp_vector >= static_cast<std::uint32_t>(context->num_comp_vectors)) return EINVAL;
-  nic::Context& live = live_context(context);
   nic::CompletionChannel* nic_channel = channel ? to_shim(channel).nic : nullptr;
-  if (nic_channel && nic_channel->context != &live) return EINVAL;
   auto cq = std::make_unique<Cq>();
-  int rc = nic::CompletionQueue::create(live, cqe, nic_channel, &cq->ib, &cq->nic);
+  int rc = nic::CompletionQueue::create(*to_shim(context).nic, cqe, nic_channel, &cq->ib, &cq->nic);
   if (rc != 0) return rc;
   cq->ib.context = context;
   cq->ib.channel = channel;

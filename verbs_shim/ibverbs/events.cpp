@@ -50,7 +50,7 @@ using namespace softrnic::shim;
 SOFTRNIC_ABI int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
   nic::AsyncEventRecord record;
   void* object = nullptr;
-  int rc = take_event(live_context(context).async, &record, [&object](const nic::AsyncEventRecord& e) {
+  int rc = take_event(to_shim(context).nic->async, &record, [&object](const nic::AsyncEventRecord& e) {
     if (Reported* reported = reported_of(e)) reported->fetch_add(1, std::memory_order_relaxed);
     object = e.cq ? e.cq->user : e.qp ? e.qp->user : e.srq ? e.srq->user : nullptr;
   });
@@ -101,7 +101,7 @@ SOFTRNIC_ABI void ibv_ack_async_event(ibv_async_event* event) {
 SOFTRNIC_ABI ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
   return guarded([&]() -> ibv_comp_channel* {
     auto channel = std::make_unique<Channel>();
-    int rc = nic::CompletionChannel::create(live_context(context), &channel->nic);
+    int rc = nic::CompletionChannel::create(*to_shim(context).nic, &channel->nic);
     if (rc != 0) return made<ibv_comp_channel>(rc, nullptr);
     channel->ib = {context, channel->nic->fd(), 0};
     return &channel.release()->ib;

@@ -37,10 +37,6 @@ std::shared_ptr<nic::Vf> attach_shared(int* rc);
 // What the NIC process says about itself and its devices; asks it if this process is not attached. 0 or an errno value and
 // in `*why` a sentence for the user.
 int discover(control::HelloInfo* out, std::string* why);
-// Number of forks between the program's start and this process.
-std::uint32_t fork_generation();
-// Keeps an attachment that this process has inherited from its parent from being torn down here.
-void abandon(std::shared_ptr<nic::Vf> inherited);
 // Tells the user why there are no devices: once a process, on standard error.
 void complain_once(const std::string& why);
 // Root of the sysfs tree that the NIC process keeps, or an empty string.
@@ -52,16 +48,17 @@ struct Context {
   verbs_context verbs;
   std::shared_ptr<nic::Vf> vf;
   nic::Context* nic = nullptr;
-  std::uint32_t generation = 0;  // fork_generation() of the process that opened or re-opened it
 };
 inline Context& to_shim(ibv_context* c) {
   return *reinterpret_cast<Context*>(reinterpret_cast<char*>(c) - offsetof(verbs_context, context));
 }
 
-// The context to create objects with. In a child of fork() that means a new attachment to the NIC process, made on first
-// use; objects from before the fork stay with the old one, where they give errors but can be destroyed. For that
-// reason calls on an object use the object's own nic::Context.
-nic::Context& live_context(ibv_context* c);
+// Whether the NIC can be used now. In a child of fork() this attaches anew if nothing has yet, as creating an
+// object does.
+inline bool usable(const Context& c) {
+  nic::Vf::Impl* engine;
+  return c.vf->engine(&engine) == 0;
+}
 
 struct Pd {
   ibv_pd ib;

@@ -7,7 +7,7 @@ using namespace softrnic::shim;
 SOFTRNIC_ABI ibv_pd* ibv_alloc_pd(ibv_context* context) {
   return guarded([&]() -> ibv_pd* {
     auto pd = std::make_unique<Pd>();
-    int rc = live_context(context).alloc_pd(&pd->nic);
+    int rc = to_shim(context).nic->alloc_pd(&pd->nic);
     if (rc != 0) return made<ibv_pd>(rc, nullptr);
     pd->ib = {context, pd->nic->handle};
     return &pd.release()->ib;

@@ -18,37 +18,29 @@ std::weak_ptr<nic::Vf>& shared_vf() {
   return *vf;
 }
 
-std::atomic<std::uint32_t> g_generation{0};
-
-// A fork while another thread is in here must not leave the lock taken in the child. The child forgets the
-// parent's attachment, which only the parent may use.
-void before_fork() { g_lock.lock(); }
-void after_fork_in_parent() { g_lock.unlock(); }
-void after_fork_in_child() {
-  g_generation.fetch_add(1, std::memory_order_relaxed);
-  shared_vf().reset();
-  g_lock.unlock();
-}
-
+// A fork while another thread is in here must not leave the lock taken in the child.
 void register_fork_handlers() {
   static std::once_flag once;
-  std::call_once(once, [] { pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child); });
+  std::call_once(once, [] {
+    pthread_atfork([] { g_lock.lock(); }, [] { g_lock.unlock(); }, [] { g_lock.unlock(); });
+  });
 }
 
 std::string reason(const std::string& path, int rc, const control::HelloInfo& info) {
   if (rc == EPROTONOSUPPORT) {
     return "the NIC process at " + path + " is another version (protocol " + std::to_string(info.reply.version) +
            ", this library: " + std::to_string(control::kProtocolVersion) +
-           "): stop it with `softrnic stop`, or use the libraries it came with";
+           "): stop it with `softrnic down`, or use the libraries it came with";
   }
   return "no NIC process at " + path + " (" + strerrordesc_np(rc) +
          "): run the program with `softrnic run -- PROGRAM`";
 }
 
-// The live attachment, if any. Under g_lock.
+// The attachment if there is one that works; one inherited by fork() attaches anew. Under g_lock.
 std::shared_ptr<nic::Vf> live_vf() {
   std::shared_ptr<nic::Vf> vf = shared_vf().lock();
-  if (vf && vf->fabric().nic_process_dead()) return nullptr;
+  nic::Vf::Impl* engine;
+  if (vf && vf->engine(&engine) != 0) return nullptr;
   return vf;
 }
 
@@ -86,10 +78,6 @@ int discover(control::HelloInfo* out, std::string* why) {
   if (rc != 0) *why = reason(path, rc, *out);
   return rc;
 }
-
-std::uint32_t fork_generation() { return g_generation.load(std::memory_order_relaxed); }
-
-void abandon(std::shared_ptr<nic::Vf> inherited) { new std::shared_ptr<nic::Vf>(std::move(inherited)); }
 
 void complain_once(const std::string& why) {
   static std::atomic<bool> done{false};

@@ -73,14 +73,16 @@ void fill_device_attr(const control::DeviceRecord& r, ibv_device_attr* a) {
 // Index beyond the table: EINVAL. An empty place in it: ENODATA.
 int gid_entry(ibv_context* context, std::uint32_t port_num, std::uint32_t index, ibv_gid_entry* entry) {
   if (port_num != 1) return EINVAL;
+  Context& c = to_shim(context);
+  usable(c);  // in a child of fork() the table comes with the new attachment
   control::GidRecord g;
-  int rc = to_shim(context).nic->gid(index, &g);
+  int rc = c.nic->gid(index, &g);
   if (rc != 0) return rc;
   *entry = {};
   memcpy(entry->gid.raw, g.gid.raw, sizeof entry->gid.raw);
   entry->gid_index = index;
   entry->port_num = port_num;
-  if (to_shim(context).nic->device().link_layer == IBV_LINK_LAYER_INFINIBAND) {
+  if (c.nic->device().link_layer == IBV_LINK_LAYER_INFINIBAND) {
     entry->gid_type = IBV_GID_TYPE_IB;
   } else {
     entry->gid_type = g.type == 1 ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_ROCE_V1;
@@ -115,7 +117,7 @@ int query_port(ibv_context* context, uint8_t port_num, ibv_port_attr* attr, size
   if (port_num != 1) return status(EINVAL);
   Context& c = to_shim(context);
   const control::DeviceRecord& r = c.nic->device();
-  bool up = !c.vf->fabric().nic_process_dead();
+  const bool up = usable(c);
   ibv_port_attr a{};
   a.state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
   a.max_mtu = IBV_MTU_4096;
