@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <vector>
 
@@ -38,12 +39,15 @@ std::string floating_lcores() {
 
 }  // namespace
 
-int start_eal(std::FILE* log, std::string* why) {
-  rte_openlog_stream(log);
+int start_eal(const EalOptions& options, std::string* why) {
+  rte_openlog_stream(options.log);
+  // The variable by which systemd names a service's directory is the only way to tell the EAL.
+  if (!options.runtime_dir.empty()) ::setenv("RUNTIME_DIRECTORY", options.runtime_dir.c_str(), 1);
   const std::string prefix = "softrnic-" + std::to_string(::getpid());
-  std::vector<std::string> args = {"softrnicd", "--no-huge",      "-m",          "16",       "--no-shconf",
-                                   "--no-pci",  "--no-telemetry", "--log-level", "*:warning", "--file-prefix",
-                                   prefix,      "--lcores",       floating_lcores()};
+  std::vector<std::string> args = {"softrnicd", "--no-huge", "-m", std::to_string(options.memory_mib), "--no-shconf",
+                                   "--no-telemetry", "--log-level", "*:warning", "--file-prefix", prefix, "--lcores",
+                                   floating_lcores()};
+  if (!options.pci) args.push_back("--no-pci");
   // The EAL keeps pointers into its arguments and permutes them.
   static std::vector<std::string> kept;
   kept = std::move(args);

@@ -103,7 +103,7 @@ void remove_dir(const std::string& dir) {
 }
 
 // Runs the parts of the NIC process until it is told to end or has no more users.
-void serve(control::NicHost& host, const sigset_t& signals) {
+void serve(control::NicHost& host, const Options& o, const sigset_t& signals) {
   spdlog::logger& log = host.log();
   const pthread_t main_thread = ::pthread_self();
   std::atomic<bool> ended{false};
@@ -116,7 +116,7 @@ void serve(control::NicHost& host, const sigset_t& signals) {
   // the eSwitch wait in its rings.
   std::string why;
   std::thread plain;
-  int error = ports::start_eal(stream_into(log), &why);
+  int error = ports::start_eal({.log = stream_into(log), .runtime_dir = o.dir}, &why);
   if (error == 0) error = ports::run_on_lcore([&] { host.run_switch(); });
   if (error != 0) {
     log.warn("{}: the eSwitch runs without DPDK, ports are not available", why);
@@ -132,6 +132,8 @@ void serve(control::NicHost& host, const sigset_t& signals) {
   } else {
     ports::wait_for_lcore();
   }
+  std::error_code ignored;
+  std::filesystem::remove_all(o.dir + "/dpdk", ignored);
 }
 
 int run(const Options& o, daemon::Background& background) {
@@ -153,7 +155,7 @@ int run(const Options& o, daemon::Background& background) {
     return status;
   }
   background.ready();
-  serve(*host, signals);
+  serve(*host, o, signals);
   host.reset();
   if (o.remove_dir) remove_dir(o.dir);
   return EXIT_SUCCESS;
