@@ -25,7 +25,7 @@ TEST_CASE("type 1 windows: ibv_bind_mw changes the R_Key and opens the range", "
   ibv_mw_bind bind{};
   bind.wr_id = 5;
   bind.send_flags = IBV_SEND_SIGNALED;
-  bind.bind_info = {d.mr, d.address(8192), 4096, IBV_ACCESS_REMOTE_WRITE};
+  bind.bind_info = {d.mr, d.address(8192), 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE};
   REQUIRE(ibv_bind_mw(p.b, mw, &bind) == 0);
   CHECK(mw->rkey != first);
   ibv_wc wc = poll_n(d.cq, 1)[0];
@@ -50,7 +50,7 @@ TEST_CASE("type 2 windows are bound by work requests and invalidated", "[mw]") {
   wr.send_flags = IBV_SEND_SIGNALED;
   wr.bind_mw.mw = mw;
   wr.bind_mw.rkey = ibv_inc_rkey(mw->rkey);
-  wr.bind_mw.bind_info = {d.mr, d.address(8192), 4096, IBV_ACCESS_REMOTE_WRITE};
+  wr.bind_mw.bind_info = {d.mr, d.address(8192), 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE};
   REQUIRE(ibv_post_send(p.b, &wr, &bad) == 0);
   CHECK(poll_n(d.cq, 1)[0].status == IBV_WC_SUCCESS);
   CHECK(write_through(d, p.a, wr.bind_mw.rkey, 8192) == IBV_WC_SUCCESS);

@@ -26,14 +26,15 @@ inline int append_inline(Qp& qp, SendWqe* w, const void* data, std::size_t n) {
   return 0;
 }
 
-// The window binding of a bind request (IBA 10.6.7.2). A length of zero unbinds.
+// The window binding of a bind request (IBA 10.6.7.2). A length of zero unbinds. As with the kernel's drivers, only
+// the low byte of the new R_Key counts, and the local access flag, which is the region's matter, is ignored.
 inline void set_bind(SendWqe* w, const ibv_mw* mw, std::uint32_t new_rkey, const ibv_mw_bind_info& info) {
   w->bind.mw_rkey = mw->rkey;
-  w->bind.new_rkey = new_rkey;
+  w->bind.new_rkey = (mw->rkey & ~0xFFu) | (new_rkey & 0xFFu);
   w->bind.mr_lkey = info.mr ? info.mr->lkey : 0;
   w->bind.addr = info.addr;
   w->bind.length = info.length;
-  w->bind.access = info.mw_access_flags;
+  w->bind.access = info.mw_access_flags & ~kAccessLocalWrite;
 }
 
 }  // namespace softrnic::shim
