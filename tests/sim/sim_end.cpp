@@ -13,6 +13,9 @@ constexpr std::uint32_t kBadKey = 0x666;
 bool takes_recv(WrOpcode op) {
   return op == WrOpcode::send || op == WrOpcode::send_with_imm || op == WrOpcode::rdma_write_with_imm;
 }
+bool is_local(WrOpcode op) { return op == WrOpcode::local_inv || op == WrOpcode::bind_mw; }
+// Immediate data of a message, and the key by which the execution of a local request is known.
+std::uint32_t tag(std::uint64_t id) { return static_cast<std::uint32_t>(id >> 32) << 16 | static_cast<std::uint16_t>(id); }
 bool is_atomic(WrOpcode op) {
   return op == WrOpcode::atomic_fetch_and_add || op == WrOpcode::atomic_cmp_and_swp;
 }
@@ -113,7 +116,8 @@ void End::post_one() {
     m.poisoned = true;
     w->rkey = kBadKey;
   }
-  w->imm_or_inv = static_cast<std::uint32_t>(m.id ^ (m.id >> 32));
+  w->imm_or_inv = tag(m.id);
+  w->bind.mw_rkey = tag(m.id);
   w->remote_addr = peer_->memory_.address(m.remote);
   w->remote_qpn = peer_->qp_->init().qpn;
   w->remote_qkey = 0x11111111;
@@ -140,8 +144,10 @@ void End::choose(SentMessage& m, SendWqe& w) {
   const bool poisoned = sent_.size() - 1 == config_.bad_request_at;
   static constexpr WrOpcode kRc[] = {WrOpcode::send, WrOpcode::send_with_imm, WrOpcode::rdma_write,
                                      WrOpcode::rdma_write_with_imm, WrOpcode::rdma_read,
-                                     WrOpcode::atomic_fetch_and_add, WrOpcode::atomic_cmp_and_swp, WrOpcode::rdma_read};
-  m.opcode = poisoned ? WrOpcode::rdma_write : kRc[rng.below(config_.type == QpType::rc ? 8 : 4)];
+                                     WrOpcode::atomic_fetch_and_add, WrOpcode::atomic_cmp_and_swp, WrOpcode::rdma_read,
+                                     WrOpcode::local_inv, WrOpcode::bind_mw};
+  m.opcode = poisoned ? WrOpcode::rdma_write : kRc[rng.below(config_.type == QpType::rc ? 10 : 4)];
+  if (is_local(m.opcode)) return;
   if (is_atomic(m.opcode)) {
     m.length = 8;
     m.local = memory_.allocate(8);
@@ -367,6 +373,10 @@ void End::check_result(SentMessage& m) {
       fetch_add_originals.push_back(memory_.load64(m.local));
       memory_.expect64(m.local, memory_.load64(m.local));
       break;
+    case WrOpcode::local_inv:
+    case WrOpcode::bind_mw:
+      require(memory_.executed(tag(m.id)) == 1, "a local request was not executed exactly once");
+      break;
     default: break;
   }
   m.settled = true;
@@ -399,7 +409,7 @@ void End::check_stream_recv(const Completion& wc, const PostedRecv& r) {
   require(!incoming_.empty(), "receive without a message");
   const SentMessage& m = peer_->sent_[incoming_.front()];
   incoming_.pop_front();
-  const std::uint32_t imm = static_cast<std::uint32_t>(m.id ^ (m.id >> 32));
+  const std::uint32_t imm = tag(m.id);
   require(!peer_->announced_.empty(), "receive of a message never sent");
   // A QP in ERR acknowledges nothing any more.
   require(qp_->state() == QpState::err ||
@@ -419,7 +429,7 @@ void End::check_datagram_recv(const Completion& wc, const PostedRecv& r) {
   if (wc.opcode == WcOpcode::recv_rdma_with_imm) {
     for (const SentMessage& m : peer_->sent_) {
       if (m.opcode != WrOpcode::rdma_write_with_imm) continue;
-      if (static_cast<std::uint32_t>(m.id ^ (m.id >> 32)) != wc.imm_or_rkey) continue;
+      if (tag(m.id) != wc.imm_or_rkey) continue;
       require(matches_pattern(memory_.at(m.remote), wc.byte_len, m.id), "data of a WRITE with immediate");
       return;
     }
@@ -450,6 +460,7 @@ void End::shut_down() {
 
 void End::settle(End& peer) {
   for (const SentMessage& m : sent_) {
+    require(!is_local(m.opcode) || memory_.executed(tag(m.id)) <= 1, "a local request was executed twice");
     const bool write = m.opcode == WrOpcode::rdma_write || m.opcode == WrOpcode::rdma_write_with_imm;
     if (m.settled && config_.type == QpType::rc) continue;
     if (write && !m.poisoned) peer.memory_.loosen(m.remote, m.length);
