@@ -42,8 +42,8 @@ struct Keys {
 
   std::unique_ptr<MemoryTable> table;
   alignas(64) std::uint8_t bytes[1000]{};
-  ProtectionDomain pd{.context = nullptr, .handle = 1};
-  ProtectionDomain other{.context = nullptr, .handle = 2};
+  ProtectionDomain pd{.context = nullptr, .engine = nullptr, .handle = 1};
+  ProtectionDomain other{.context = nullptr, .engine = nullptr, .handle = 2};
   std::vector<std::unique_ptr<MemoryRegion>> mrs;
   std::vector<std::unique_ptr<MemoryWindow>> mws;
   std::uint8_t* out = nullptr;
