@@ -35,6 +35,7 @@ struct Qp::Impl {
   void start_sending(QpState from);
   void drain(bool notify);
   bool poll_async(QpEvent* out);
+  bool poll_failed(QpEvent* out);
 
   QpCore core;
   RcRequester requester;
@@ -91,6 +92,22 @@ bool Qp::Impl::poll_async(QpEvent* out) {
   out->kind = QpEvent::Kind::async;
   out->async = static_cast<AsyncEvent>(bit);
   return true;
+}
+
+// Completions and the end of the flush in ERR, or completions behind an asynchronous event.
+bool Qp::Impl::poll_failed(QpEvent* out) {
+  const bool errors_visible = !core.nak_draining;
+  if (core.send.poll(core.init, errors_visible, out)) return true;
+  if (core.state != QpState::err) return core.recv.poll(out);
+  // No acknowledgement will follow any more.
+  if (errors_visible) core.recv.release_all();
+  if (core.recv.poll(out)) return true;
+  if (!errors_visible) return false;
+  if (core.recv.poll_flush(out)) return true;
+  if (!core.init.has_srq || core.last_wqe_raised) return false;
+  core.last_wqe_raised = true;
+  core.raise(AsyncEvent::qp_last_wqe_reached);
+  return poll_async(out);
 }
 
 Qp::Qp(const QpInit& init) : impl_(std::make_unique<Impl>(init)) {}
@@ -200,19 +217,12 @@ void Qp::postpone_timeout(Nanos now) { impl_->requester.postpone_timeout(now); }
 bool Qp::poll_event(QpEvent* out) {
   Impl& i = *impl_;
   QpCore& core = i.core;
-  if (i.poll_async(out)) return true;
-  const bool errors_visible = !core.nak_draining;
-  if (core.send.pending() && core.send.poll(core.init, errors_visible, out)) return true;
-  if (core.state != QpState::err) return core.recv.poll(out);
-  // No acknowledgement will follow any more.
-  if (errors_visible) core.recv.release_all();
-  if (core.recv.poll(out)) return true;
-  if (!errors_visible) return false;
-  if (core.recv.poll_flush(out)) return true;
-  if (!core.init.has_srq || core.last_wqe_raised) return false;
-  core.last_wqe_raised = true;
-  core.raise(AsyncEvent::qp_last_wqe_reached);
-  return i.poll_async(out);
+  if (core.async_pending == 0 && core.state != QpState::err) {
+    // Most calls: at most a completion.
+    if (core.send.pending() && core.send.poll(core.init, true, out)) return true;
+    return core.recv.poll(out);
+  }
+  return i.poll_async(out) || i.poll_failed(out);
 }
 
 void Qp::fail(Nanos, AsyncEvent event) {

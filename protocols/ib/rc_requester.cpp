@@ -188,7 +188,7 @@ RcRequester::Start RcRequester::run_local(MemoryPort& mem, const SendWqe& w) {
 bool RcRequester::send_data(MemoryPort& mem, const SendWqe& w, TxPacket* out) {
   const std::uint32_t number = cur_psn_ - w.first_psn;
   const bool ack_req = cur_psn_ == w.last_psn || (number & (kAckInterval - 1)) == kAckInterval - 1;
-  const WcStatus status = build_data_packet(core_, mem, cur_, w, number, cur_psn_, kTransportRc, ack_req, out);
+  const WcStatus status = build_data_packet<kTransportRc>(core_, mem, cur_, w, number, cur_psn_, ack_req, out);
   if (status != WcStatus::success) {
     local_error(cur_, status);
     return false;

@@ -240,8 +240,7 @@ void RcResponder::on_atomic(MemoryPort& mem, const Request& r) {
 }
 
 void RcResponder::complete_recv(const Request& r, WcOpcode opcode, std::uint32_t byte_len) {
-  Completion wc;
-  wc.opcode = opcode;
+  Completion& wc = core_.recv.complete(opcode, r.psn, r.ack_req);
   wc.byte_len = byte_len;
   wc.src_qp = core_.attrs.dest_qpn;
   wc.solicited = r.solicited;
@@ -252,7 +251,6 @@ void RcResponder::complete_recv(const Request& r, WcOpcode opcode, std::uint32_t
     wc.wc_flags = kWcWithInv;
     wc.imm_or_rkey = wire::Ieth::read(r.bytes + r.info.ieth).rkey;
   }
-  core_.recv.complete(wc, r.psn, r.ack_req);
 }
 
 // IBA 9.7.5.2.8: the packet is refused for now, nothing else changes.
@@ -269,12 +267,7 @@ void RcResponder::fatal(std::uint8_t syndrome, std::uint32_t psn, WcStatus recv_
   core_.nak_draining = true;
   core_.enter_error();
   if (core_.recv.has_current()) {
-    Completion wc;
-    wc.opcode = WcOpcode::recv;
-    wc.status = recv_status;
-    wc.vendor_err = syndrome;
-    wc.solicited = true;
-    core_.recv.complete(wc, psn, true);
+    core_.recv.fail(recv_status, syndrome, psn, true);
   } else {
     fatal_event_ = event;
     fatal_event_due_ = true;

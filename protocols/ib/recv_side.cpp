@@ -30,50 +30,45 @@ void RecvSide::rewind() {
   placed_ = 0;
 }
 
-bool RecvSide::place(MemoryPort& mem, const std::uint8_t* src, std::uint32_t length) {
+// place() for bytes that do not fit the rest of the current element.
+bool RecvSide::place_over(MemoryPort& mem, const std::uint8_t* src, std::uint32_t length) {
   while (length > 0) {
-    const Sge& s = sges_[sge_];
-    const std::uint32_t room = s.length - sge_offset_;
-    if (room == 0) {
-      ++sge_;
-      sge_offset_ = 0;
-      continue;
-    }
+    const std::uint32_t room = sges_[sge_].length - sge_offset_;
     const std::uint32_t n = length < room ? length : room;
-    std::uint8_t* dst = nullptr;
-    if (mem.resolve_local(init_.pd, s.lkey, s.addr + sge_offset_, n, kAccessLocalWrite, &dst) != MemStatus::ok ||
-        !mem.copy_to_app(dst, src, n)) {
-      return false;
-    }
-    sge_offset_ += n;
-    placed_ += n;
+    if (!place(mem, src, n)) return false;
     src += n;
     length -= n;
+    if (n == room && length > 0) {
+      ++sge_;
+      sge_offset_ = 0;
+    }
   }
   return true;
 }
 
-void RecvSide::complete(Completion wc, std::uint32_t psn, bool hold) {
-  wc.wr_id = wr_id_;
-  wc.qp_num = init_.qpn;
-  has_current_ = false;
+Completion& RecvSide::complete(WcOpcode opcode, std::uint32_t psn, bool hold) {
   Entry& e = ring_[pushed_ & ring_mask_];
-  e.wc = wc;
+  e.wc = Completion();
+  e.wc.wr_id = wr_id_;
+  e.wc.qp_num = init_.qpn;
+  e.wc.opcode = opcode;
   e.psn = psn;
+  has_current_ = false;
   const bool none_held = released_ == pushed_;
   ++pushed_;
   if (!hold && none_held) released_ = pushed_;
+  return e.wc;
+}
+
+void RecvSide::fail(WcStatus status, std::uint32_t vendor_err, std::uint32_t psn, bool hold) {
+  Completion& wc = complete(WcOpcode::recv, psn, hold);
+  wc.status = status;
+  wc.vendor_err = vendor_err;
+  wc.solicited = true;
 }
 
 void RecvSide::release_to(std::uint32_t psn) {
   while (released_ != pushed_ && psn_diff(ring_[released_ & ring_mask_].psn, psn) <= 0) ++released_;
-}
-
-bool RecvSide::poll(QpEvent* out) {
-  if (popped_ == released_) return false;
-  out->kind = QpEvent::Kind::recv_completion;
-  out->wc = ring_[popped_++ & ring_mask_].wc;
-  return true;
 }
 
 bool RecvSide::poll_flush(QpEvent* out) {

@@ -29,18 +29,34 @@ class RecvSide {
   std::uint64_t capacity() const { return capacity_; }
   // Appends `length` bytes to what the current request holds; the caller has checked the capacity.
   // False when an element fails its L_Key check or the memory is gone.
-  bool place(MemoryPort& mem, const std::uint8_t* src, std::uint32_t length);
+  bool place(MemoryPort& mem, const std::uint8_t* src, std::uint32_t length) {
+    if (length == 0) return true;
+    const Sge& s = sges_[sge_];
+    if (length > s.length - sge_offset_) return place_over(mem, src, length);
+    std::uint8_t* dst = nullptr;
+    if (mem.resolve_local(init_.pd, s.lkey, s.addr + sge_offset_, length, kAccessLocalWrite, &dst) != MemStatus::ok) {
+      return false;
+    }
+    sge_offset_ += length;
+    placed_ += length;
+    return mem.copy_to_app(dst, src, length);
+  }
 
-  // Completes the current request. `wc` needs wr_id, status and qp_num no more. With `hold` it stays
-  // until released; one without waits only for held ones before it.
-  void complete(Completion wc, std::uint32_t psn, bool hold);
+  // Completes the current request; the caller fills in what it knows besides opcode, wr_id and qp_num.
+  // With `hold` it stays until released; one without waits only for held ones before it.
+  Completion& complete(WcOpcode opcode, std::uint32_t psn, bool hold);
+  // Completes the current request with an error.
+  void fail(WcStatus status, std::uint32_t vendor_err, std::uint32_t psn, bool hold);
   // Releases held completions of packets up to `psn`.
   void release_to(std::uint32_t psn);
   void release_all() { released_ = pushed_; }
 
-  // True when poll() would return something.
-  bool pending() const { return popped_ != released_; }
-  bool poll(QpEvent* out);
+  bool poll(QpEvent* out) {
+    if (popped_ == released_) return false;
+    out->kind = QpEvent::Kind::recv_completion;
+    out->wc = ring_[popped_++ & ring_mask_].wc;
+    return true;
+  }
   // ERR: the next request that ends without data, as a flushed completion. The current one first; of
   // an SRQ only that.
   bool poll_flush(QpEvent* out);
@@ -53,6 +69,7 @@ class RecvSide {
     Completion wc;
     std::uint32_t psn;
   };
+  bool place_over(MemoryPort& mem, const std::uint8_t* src, std::uint32_t length);
   bool grow();
   void fill_flush(std::uint64_t wr_id, QpEvent* out) const;
 

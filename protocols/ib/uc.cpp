@@ -44,7 +44,7 @@ bool Uc::build(MemoryPort& mem, SendWqe& w, TxPacket* out) {
   } else if (w.length > kMaxMessage) {
     status = WcStatus::loc_len_err;
   } else {
-    status = build_data_packet(core_, mem, core_.send.done(), w, number_, psn_, kTransportUc, false, out);
+    status = build_data_packet<kTransportUc>(core_, mem, core_.send.done(), w, number_, psn_, false, out);
   }
   if (status != WcStatus::success) {
     number_ = 0;
@@ -82,22 +82,13 @@ void Uc::reject_send(WcStatus status) {
   }
   core_.counters.drops++;
   message_ = Message::none;
-  fail_recv(status);
-}
-
-void Uc::fail_recv(WcStatus status) {
-  Completion wc;
-  wc.opcode = WcOpcode::recv;
-  wc.status = status;
-  wc.vendor_err = static_cast<std::uint32_t>(status);
-  wc.solicited = true;
-  core_.recv.complete(wc, 0, false);
+  core_.recv.fail(status, static_cast<std::uint32_t>(status), 0, false);
 }
 
 // An element of a receive request cannot be written: a local error, fatal on the receive queue.
 void Uc::receive_fault() {
   message_ = Message::none;
-  fail_recv(WcStatus::loc_prot_err);
+  core_.recv.fail(WcStatus::loc_prot_err, static_cast<std::uint32_t>(WcStatus::loc_prot_err), 0, false);
   core_.enter_error();
 }
 
@@ -189,8 +180,7 @@ bool Uc::on_write(MemoryPort& mem, const OpcodeInfo& info, const std::uint8_t* p
 }
 
 void Uc::complete_recv(const OpcodeInfo& info, const std::uint8_t* p, WcOpcode opcode, std::uint32_t byte_len) {
-  Completion wc;
-  wc.opcode = opcode;
+  Completion& wc = core_.recv.complete(opcode, 0, false);
   wc.byte_len = byte_len;
   wc.src_qp = core_.attrs.dest_qpn;
   wc.solicited = wire::BthView(p).solicited();
@@ -198,7 +188,6 @@ void Uc::complete_recv(const OpcodeInfo& info, const std::uint8_t* p, WcOpcode o
     wc.wc_flags = kWcWithImm;
     wc.imm_or_rkey = wire::ImmDt::read(p + info.imm_dt).raw;
   }
-  core_.recv.complete(wc, 0, false);
 }
 
 }  // namespace softrnic::ib

@@ -30,7 +30,6 @@ class Uc {
   void complete_recv(const OpcodeInfo& info, const std::uint8_t* p, WcOpcode opcode, std::uint32_t byte_len);
   void drop_message();
   void reject_send(WcStatus status);
-  void fail_recv(WcStatus status);
   void receive_fault();
   bool build(MemoryPort& mem, SendWqe& w, TxPacket* out);
 

@@ -22,7 +22,7 @@ bool Ud::poll_transmit(MemoryPort& mem, TxPacket* out) {
   } else if (w.length > core_.mtu()) {
     status = WcStatus::loc_len_err;  // IBA 9.8.3.1: a message is one packet
   } else {
-    status = build_data_packet(core_, mem, index, w, 0, psn_, kTransportUd, false, out);
+    status = build_data_packet<kTransportUd>(core_, mem, index, w, 0, psn_, false, out);
   }
   if (status != WcStatus::success) {
     core_.enter_send_error(status);
@@ -49,18 +49,17 @@ void Ud::on_packet(MemoryPort& mem, const OpcodeInfo& info, const RxPacket& pack
   RecvSide& recv = core_.recv;
   if (recv.capacity() < std::uint64_t{kGrhArea} + payload_len) {
     // The QP stays usable: anyone could send a datagram that is too long.
-    fail_recv(WcStatus::loc_len_err);
+    recv.fail(WcStatus::loc_len_err, static_cast<std::uint32_t>(WcStatus::loc_len_err), 0, false);
     return;
   }
   static constexpr std::uint8_t kNoGrh[kGrhArea] = {};
   if (!recv.place(mem, packet.grh != nullptr ? packet.grh : kNoGrh, kGrhArea) ||
       !recv.place(mem, p + info.header_len, payload_len)) {
-    fail_recv(WcStatus::loc_prot_err);
+    recv.fail(WcStatus::loc_prot_err, static_cast<std::uint32_t>(WcStatus::loc_prot_err), 0, false);
     core_.enter_error();
     return;
   }
-  Completion wc;
-  wc.opcode = WcOpcode::recv;
+  Completion& wc = recv.complete(WcOpcode::recv, 0, false);
   wc.byte_len = kGrhArea + payload_len;
   wc.src_qp = deth.src_qpn;
   wc.sl = packet.sl;
@@ -70,16 +69,6 @@ void Ud::on_packet(MemoryPort& mem, const OpcodeInfo& info, const RxPacket& pack
     wc.wc_flags |= kWcWithImm;
     wc.imm_or_rkey = wire::ImmDt::read(p + info.imm_dt).raw;
   }
-  recv.complete(wc, 0, false);
-}
-
-void Ud::fail_recv(WcStatus status) {
-  Completion wc;
-  wc.opcode = WcOpcode::recv;
-  wc.status = status;
-  wc.vendor_err = static_cast<std::uint32_t>(status);
-  wc.solicited = true;
-  core_.recv.complete(wc, 0, false);
 }
 
 }  // namespace softrnic::ib

@@ -25,8 +25,6 @@ class Ud {
   void on_gather_fault();
 
  private:
-  void fail_recv(WcStatus status);
-
   QpCore& core_;
   std::uint32_t psn_ = 0;
 };
