@@ -28,8 +28,8 @@ void register_fork_handlers() {
 
 std::string reason(const std::string& path, int rc, const control::HelloInfo& info) {
   if (rc == EPROTONOSUPPORT) {
-    return "the NIC process at " + path + " is another version (protocol " + std::to_string(info.reply.version) +
-           ", this library: " + std::to_string(control::kProtocolVersion) +
+    return "the NIC process at " + path + " is another version (softrnic " + info.reply.daemon_version + ", protocol " +
+           std::to_string(info.reply.version) + "; this library: protocol " + std::to_string(control::kProtocolVersion) +
            "): stop it with `softrnic down`, or use the libraries it came with";
   }
   return "no NIC process at " + path + " (" + strerrordesc_np(rc) +
