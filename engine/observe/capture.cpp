@@ -59,6 +59,7 @@ void Capture::add_interface(std::uint16_t vf_id, std::string_view name) {
   record.vf_id = vf_id;
   record.length = static_cast<std::uint32_t>(name.size());
   append(filling_, record, name.data());  // beyond the bound if need be: there is one a VF
+  changed_.notify_all();
 }
 
 void Capture::on_frame(std::uint16_t source_vf, Bytes frame) {

@@ -7,11 +7,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <string_view>
 #include <thread>
 
 #include "tools/softrnic/capture_client.h"
@@ -41,6 +43,20 @@ void set_environment(const std::string& socket, const std::string& libraries, bo
   if (force) prepend("LD_PRELOAD", libraries + "/libibverbs.so.1", ' ');
 }
 
+// execvp() says EACCES also when a directory of PATH cannot be searched and the command is nowhere.
+bool exists_in_path(const std::string& command) {
+  if (command.find('/') != std::string::npos) return true;
+  const char* path = std::getenv("PATH");
+  std::string_view rest = path != nullptr ? path : "";
+  while (!rest.empty()) {
+    const std::size_t colon = std::min(rest.find(':'), rest.size());
+    const std::string file = std::string(rest.substr(0, colon)) + "/" + command;
+    if (::access(file.c_str(), F_OK) == 0) return true;
+    rest.remove_prefix(std::min(colon + 1, rest.size()));
+  }
+  return false;
+}
+
 // Starts the command. The child's pid, or minus the errno value of exec().
 pid_t start_command(const std::vector<std::string>& command, const sigset_t& old_mask) {
   std::vector<char*> argv;
@@ -52,7 +68,7 @@ pid_t start_command(const std::vector<std::string>& command, const sigset_t& old
   if (child == 0) {
     ::sigprocmask(SIG_SETMASK, &old_mask, nullptr);
     ::execvp(argv[0], argv.data());
-    const int error = errno;
+    const int error = errno == EACCES && !exists_in_path(command[0]) ? ENOENT : errno;
     [[maybe_unused]] const auto n = ::write(fds[1], &error, sizeof(error));
     ::_exit(kExitNotExecutable);
   }

@@ -63,6 +63,9 @@ void raise_descriptor_limit() {
   }
 }
 
+// What our parent left open is none of our business, and its readers would wait for us.
+void close_inherited_descriptors() { ::close_range(3, ~0U, 0); }
+
 sigset_t end_signals() {
   sigset_t set;
   sigemptyset(&set);
@@ -171,6 +174,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     return app.exit(e);
   }
+  close_inherited_descriptors();
   daemon::Background background;
   if (!o.foreground) background.enter();
   try {

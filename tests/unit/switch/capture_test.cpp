@@ -89,6 +89,19 @@ TEST_CASE("A capture has every frame that passed, in order, with growing times",
   }
 }
 
+TEST_CASE("Frames reach the file while the capture runs", "[switch][capture]") {
+  TempDir dir;
+  const std::string path = dir.path() + "/c.pcapng";
+  Ended ended;
+  Capture capture(create_file(path), Capture::Options{}, ended.callback());
+  capture.add_interface(1, "vf1");
+  capture.begin();
+  capture.on_frame(1, std::vector<std::uint8_t>(3000, 7));
+  while (std::filesystem::file_size(path) < 3000) std::this_thread::yield();
+  capture.finish();
+  CHECK(ended.result().packets == 1);
+}
+
 TEST_CASE("Dropped frames are in the capture too", "[switch][capture]") {
   TempDir dir;
   const std::string path = dir.path() + "/c.pcapng";
