@@ -12,6 +12,7 @@ import atexit
 import importlib
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import unittest
@@ -43,7 +44,7 @@ def stage_as_nobody(args):
     if child == 0:
         os.chdir(work)
         os.execvp("setpriv", ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--no-new-privs",
-                              sys.executable, os.path.join(stage, "apps", "apps.py"), "--staged", stage, *sys.argv[1:]])
+                              "--pdeathsig", "TERM", sys.executable, os.path.join(stage, "apps", "apps.py"), "--staged", stage, *sys.argv[1:]])
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     shutil.rmtree(stage, ignore_errors=True)
     sys.exit(status if status >= 0 else 128 - status)
@@ -74,6 +75,12 @@ def main():
         harness.Build.workdir = tempfile.mkdtemp(prefix="softrnic-apps-")
         atexit.register(shutil.rmtree, harness.Build.workdir, ignore_errors=True)
     harness.Build.asan = args.asan
+
+    os.environ.update(harness.base_env())  # for the tools that the tests call, too
+    os.environ.pop("XDG_CONFIG_HOME", None)
+    # Ended from outside, it still ends what it started.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    atexit.register(harness.Nic.close_all)
 
     modules = sorted(f[:-3] for f in os.listdir(HERE) if f.startswith("test_") and f.endswith(".py"))
     loader = unittest.TestLoader()

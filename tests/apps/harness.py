@@ -12,7 +12,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 import unittest
@@ -38,6 +37,7 @@ def softrnic():
 def base_env():
     env = {k: v for k, v in os.environ.items() if not k.startswith("SOFTRNIC_") and k != "XDG_RUNTIME_DIR"}
     env["LC_ALL"] = "C"
+    env["PATH"] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     env["HOME"] = Build.workdir
     env["TMPDIR"] = Build.workdir
     if Build.asan:
@@ -140,10 +140,13 @@ class Process:
 class Nic:
     """A NIC process in a directory of its own."""
 
+    alive = []
+
     def __init__(self, test, start=True):
         self.dir = tempfile.mkdtemp(prefix="nic-", dir=Build.workdir)
         self.test = test
         self.control_env = dict(base_env(), SOFTRNIC_DIR=self.dir)
+        Nic.alive.append(self)
         test.addCleanup(self.close)
         if start:
             self.up()
@@ -192,12 +195,21 @@ class Nic:
         return process
 
     def close(self):
+        if self not in Nic.alive:
+            return
         subprocess.run([softrnic(), "down"], env=self.control_env, capture_output=True, timeout=TIMEOUT)
         try:
             os.kill(self.daemon_pid(), signal.SIGKILL)
         except (AssertionError, ProcessLookupError):
             pass
         shutil.rmtree(self.dir, ignore_errors=True)
+        Nic.alive.remove(self)
+
+    @staticmethod
+    def close_all():
+        """For a run that is interrupted."""
+        for nic in list(Nic.alive):
+            nic.close()
 
 
 class AppTest(unittest.TestCase):
@@ -258,7 +270,3 @@ class AppTest(unittest.TestCase):
         out = self.run_program("ibv_devinfo", "-v")
         return [(int(i), gid, kind) for i, gid, kind in
                 re.findall(r"GID\[\s*(\d+)\]:\s*(\S+?),?\s+(RoCE v\d|IB/RoCE v1)", out)]
-
-
-def stderr(text):
-    print(text, file=sys.stderr, flush=True)

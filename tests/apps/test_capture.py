@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import threading
 
 from harness import AppTest, Build, wait_for
 
@@ -76,17 +77,29 @@ class Capture(AppTest):
         self.judge(self.file())
 
     def test_to_a_pipe(self):
+        """Live: packets come out while the capture runs."""
         argv = [os.path.join(Build.bin, "softrnic"), "capture", "-w", "-"]
-        capture = subprocess.Popen(argv, env=self.nic.control_env, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
-        head = capture.stdout.read(4)  # the section header comes at once
+        capture = subprocess.Popen(argv, env=self.nic.control_env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                   stdin=subprocess.DEVNULL)
+        received = bytearray()
+
+        def drain():
+            while data := capture.stdout.read1():
+                received.extend(data)
+
+        reader = threading.Thread(target=drain)
+        reader.start()
+        wait_for(lambda: received, "the header of the capture")
         self.case("inline_data")
+        wait_for(lambda: len(received) > 100 * 512, "the packets in the pipe")
         capture.send_signal(signal.SIGINT)
-        data = head + capture.stdout.read()
         self.assertEqual(capture.wait(60), 0)
+        reader.join()
         capture.stdout.close()
         with open(self.file(), "wb") as f:
-            f.write(data)
+            f.write(received)
         self.assertTrue(self.packets(self.file()))
+        self.judge(self.file())
 
     def test_names_interfaces(self):
         capture = self.start_capture(self.file())

@@ -53,7 +53,6 @@ class NoDaemon(AppTest):
         self.assertIn("blocked", done.stderr)
 
     def test_version_mismatch(self):
-        """A NIC process of another version: the program says both versions."""
         os.makedirs(self.nic.dir, exist_ok=True)
         path = os.path.join(self.nic.dir, "control.sock")
         server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -77,7 +76,7 @@ class NoDaemon(AppTest):
         self.assertNotEqual(p.wait(), 0)
         thread.join()
         self.assertIn("version", p.output())
-        self.assertIn("99.9.9", p.output())
+        self.assertIn("999", p.output())
 
     def test_garbage_from_the_server(self):
         path = os.path.join(self.nic.dir, "control.sock")
@@ -143,7 +142,6 @@ class Misuse(AppTest):
         self.pair("ibv_rc_pingpong", "-c", "-g", "3")
 
     def test_file_system_that_fills_up_while_capturing(self):
-        """The traffic goes on; the capture says that the file system is full and fails."""
         if not shutil.which("unshare") or subprocess.run(["unshare", "-Urm", "true"], capture_output=True).returncode != 0:
             self.skipTest("no user namespaces here")
         small = os.path.join(self.nic.dir, "small")
