@@ -98,7 +98,8 @@ inline constexpr std::uint32_t kQpnBlockShift = 12;
 inline constexpr std::uint32_t kQpnBlocks = 1u << (24 - kQpnBlockShift);
 inline constexpr std::uint16_t kNoVf = 0;  // VF ids start at 1
 struct BlockTable {
-  std::atomic<std::uint16_t> owner[kQpnBlocks];  // VF id or kNoVf
+  // Id of the VF that has the block, or had it last: what a VF sent before it ended can still be in rings. kNoVf: nobody yet.
+  std::atomic<std::uint16_t> owner[kQpnBlocks];
 };
 
 // ---- The status page of a VF: written by the VF, read by the NIC process as untrusted input ------------------

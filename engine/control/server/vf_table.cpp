@@ -51,18 +51,28 @@ Vf* VfTable::attach(pid_t pid, std::string comm, Nanos now, std::uint32_t* first
   *error = allocate_block(*vf, now, first_block);
   if (*error != 0) return nullptr;
   free_ids_.pop_front();
+  forget_former_owner(vf->id, *first_block);
   Vf* raw = vf.get();
   vfs_[raw->id] = std::move(vf);
   return raw;
+}
+
+// The id belonged to another VF before: its blocks are not this one's.
+void VfTable::forget_former_owner(std::uint16_t id, std::uint32_t own_block) {
+  for (std::uint32_t block = 0; block < dp::kQpnBlocks; ++block) {
+    std::atomic<std::uint16_t>& owner = block_table().owner[block];
+    if (block != own_block && owner.load(std::memory_order_relaxed) == id) {
+      owner.store(dp::kNoVf, std::memory_order_release);
+    }
+  }
 }
 
 std::vector<std::uint16_t> VfTable::detach(std::uint16_t id, Nanos now) {
   std::vector<std::uint16_t> peers;
   Vf* vf = find(id);
   if (vf == nullptr) return peers;
-  for (auto& entry : block_table().owner) {
-    if (entry.load(std::memory_order_relaxed) == id) entry.store(dp::kNoVf, std::memory_order_release);
-  }
+  // The table goes on naming it: what it sent before it ended is still in rings, and receivers check the source of a
+  // datagram against the table. The blocks get a new owner only after the quarantine.
   blocks_.release_all(id, now);
   for (const auto& [peer_id, channel] : vf->channels) {
     peers.push_back(peer_id);

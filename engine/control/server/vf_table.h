@@ -77,6 +77,7 @@ class VfTable {
  private:
   VfTable(const Sizes& sizes, Nanos quarantine);
   std::uint32_t next_ring_size() const;
+  void forget_former_owner(std::uint16_t id, std::uint32_t own_block);
 
   const Sizes sizes_;
   BlockAllocator blocks_;

@@ -161,6 +161,25 @@ TEST_CASE("connect_peer gives both sides the same channel", "[control]") {
   }
 }
 
+TEST_CASE("a block names the VF that had it after that VF has ended: its last datagrams may still be in rings",
+          "[control]") {
+  HostFixture host;
+  VfClient a(host.socket_path());
+  dp::Mapping blocks;
+  REQUIRE(blocks.map(a.reply.fds[3], sizeof(dp::BlockTable), false) == 0);
+  std::uint32_t block = 0;
+  std::uint16_t id = 0;
+  {
+    VfClient gone(host.socket_path());
+    block = gone.attached.first_block;
+    id = gone.id();
+    a.connect_to(block);
+  }
+  REQUIRE(a.next_notice().header.type == static_cast<std::uint16_t>(MsgType::peer_gone));
+  CHECK(blocks.as<dp::BlockTable>()->owner[block] == id);
+  CHECK(a.connect_to(block).vf_id == dp::kNoVf);
+}
+
 TEST_CASE("connect_peer to nobody and to oneself", "[control]") {
   HostFixture host;
   VfClient a(host.socket_path());
