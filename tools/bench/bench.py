@@ -12,6 +12,7 @@ import platform
 import re
 import shlex
 import shutil
+import signal
 import socket
 import statistics
 import subprocess
@@ -124,7 +125,7 @@ class Softrnic:
         self.dir = tempfile.mkdtemp(prefix="softrnic-bench-")
         self.env = dict(os.environ, SOFTRNIC_DIR=self.dir)
         self.env.pop("SOFTRNIC_SOCKET", None)
-        subprocess.run([self.command, "up"], env=self.env, check=True)
+        subprocess.run([self.command, "up"], env=self.env, check=True, stdout=subprocess.DEVNULL)
 
     def close(self):
         subprocess.run([self.command, "down"], env=self.env, check=False)
@@ -139,7 +140,7 @@ class Softrnic:
         return [float(x) for x in row.group(1).split()]
 
     def latency(self, program):
-        return self.run(program, "-s", "2", "-n", "100000")[2]  # t_min t_max t_typical (the median)
+        return self.run(program, "-s", "2", "-n", "20000")[2]  # t_min t_max t_typical (the median)
 
     def bandwidth(self, program):
         return self.run(program, "-s", "65536", "-n", "20000")[1]  # peak, average in MiB/s
@@ -218,6 +219,7 @@ def main():
     for program in ("ucx_perftest", "qperf", "ib_send_lat"):
         if not shutil.which(program):
             sys.exit(f"bench: {program} is missing; tools/install-deps.sh installs it")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the NIC process ends with us
     softrnic = Softrnic(os.path.abspath(args.build))
     try:
         table = {n: b for n, b in benchmarks(softrnic).items() if re.search(args.only, n)}
