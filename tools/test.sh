@@ -77,8 +77,9 @@ stage_apps() {
 stage_asan() {
   export ASAN_OPTIONS="detect_stack_use_after_return=1:strict_string_checks=1${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
   export UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1"
+  export SOFTRNIC_SIM_SEEDS=400  # the release stage runs ten times as many
   build asan all -- -DSOFTRNIC_WERROR=ON && run_ctest asan -LE apps && run_ctest asan -L apps-asan
-  unset ASAN_OPTIONS UBSAN_OPTIONS
+  unset ASAN_OPTIONS UBSAN_OPTIONS SOFTRNIC_SIM_SEEDS
 }
 
 # Targets of the tsan stage: the unit tests that run the engine on several threads.
