@@ -57,6 +57,8 @@ int connect_nic(const std::string& socket, control::Connection* connection, cont
     *why = fmt::format("no NIC process is running: the socket '{}' is stale, its NIC process has died (the next "
                        "'softrnic up' or 'softrnic run' replaces it)",
                        socket);
+  } else if (error == EPERM) {
+    *why = fmt::format("the NIC process at '{}' is another user's", socket);
   } else {
     *why = fmt::format("cannot connect to '{}': {}", socket, std::strerror(error));
   }

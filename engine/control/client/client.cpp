@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include "engine/nic/raw_io.h"
 #include "engine/nic/raw_syscall.h"
@@ -41,7 +42,9 @@ void take_fds(msghdr& mh, Message* out) {
 std::string default_socket_path() {
   if (const char* s = std::getenv("SOFTRNIC_SOCKET"); s != nullptr && *s != '\0') return s;
   if (const char* s = std::getenv("SOFTRNIC_DIR"); s != nullptr && *s != '\0') return std::string(s) + "/control.sock";
-  if (const char* s = std::getenv("XDG_RUNTIME_DIR"); s != nullptr && *s != '\0') {
+  // Not when it is another user's, as after su.
+  if (const char* s = std::getenv("XDG_RUNTIME_DIR");
+      s != nullptr && *s != '\0' && raw_syscall(SYS_faccessat, AT_FDCWD, raw_pointer(s), W_OK | X_OK) == 0) {
     return std::string(s) + "/softrnic/control.sock";
   }
   return "/tmp/softrnic-" + std::to_string(raw_syscall(SYS_getuid)) + "/control.sock";
@@ -74,6 +77,15 @@ int Connection::connect(const std::string& path) {
   do {
     rc = raw_syscall(SYS_connect, high, raw_pointer(&addr), sizeof addr);
   } while (rc == -EINTR);
+  if (rc < 0) {
+    raw_close(high);
+    return static_cast<int>(-rc);
+  }
+  // In /tmp anybody may have made the directory that we expect to be ours.
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  rc = raw_syscall(SYS_getsockopt, high, SOL_SOCKET, SO_PEERCRED, raw_pointer(&peer), raw_pointer(&size));
+  if (rc == 0 && peer.uid != 0 && peer.uid != static_cast<uid_t>(raw_syscall(SYS_geteuid))) rc = -EPERM;
   if (rc < 0) {
     raw_close(high);
     return static_cast<int>(-rc);

@@ -11,7 +11,7 @@
 namespace softrnic::control {
 
 // Where the NIC process listens: $SOFTRNIC_SOCKET if set, else $SOFTRNIC_DIR/control.sock, else
-// $XDG_RUNTIME_DIR/softrnic/control.sock, else /tmp/softrnic-<uid>/control.sock.
+// $XDG_RUNTIME_DIR/softrnic/control.sock if that directory may be written to, else /tmp/softrnic-<uid>/control.sock.
 std::string default_socket_path();
 
 struct Message {
@@ -30,7 +30,8 @@ class Connection {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  // Connects. 0 or an errno value: ENOENT no socket, ECONNREFUSED nobody listens (stale socket), EACCES, ...
+  // Connects. 0 or an errno value: ENOENT no socket, ECONNREFUSED nobody listens (stale socket), EPERM the NIC
+  // process is neither this user's nor root's, EACCES, ...
   int connect(const std::string& path);
   int fd() const { return fd_; }
   void close();

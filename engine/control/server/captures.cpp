@@ -1,6 +1,7 @@
 // Captures: each belongs to a connection. While there is one, every VF sends through the eSwitch.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/asio/post.hpp>
 #include <cstring>
 
@@ -32,7 +33,7 @@ bool NicHost::Impl::on_capture(Session& s, Request& r) {
 // First the switch shows its frames, then the VFs change their route, then the client hears that it runs: so it sees all
 // that is sent from then on.
 void NicHost::Impl::start_capture(std::uint64_t session, std::uint32_t seq, std::shared_ptr<observe::Capture> capture) {
-  captures[session] = capture;
+  captures[session].capture = capture;
   for (const auto& [id, vf] : vfs->all()) capture->add_interface(id, interface_name(*vf));
   log->info("capture {} starts", session);
   apply_captures([this, session, seq, capture] {
@@ -47,20 +48,28 @@ void NicHost::Impl::start_capture(std::uint64_t session, std::uint32_t seq, std:
 
 void NicHost::Impl::apply_captures(std::function<void()> done) {
   std::vector<std::shared_ptr<sw::FrameTap>> taps;
-  for (const auto& [id, capture] : captures) taps.push_back(capture);
+  for (const auto& [id, entry] : captures)
+    if (entry.running) taps.push_back(entry.capture);
   eswitch->set_taps(std::move(taps),
                     [this, done = std::move(done)]() mutable { boost::asio::post(io, std::move(done)); });
 }
 
-// Once per capture: takes it from the switch and lets it write what it has. on_capture_end() follows, unless it came
-// before because of an error.
+std::size_t NicHost::Impl::running_captures() const {
+  return static_cast<std::size_t>(
+      std::count_if(captures.begin(), captures.end(), [](const auto& c) { return c.second.running; }));
+}
+
+// Takes it from the switch and lets it write what it has; on_capture_end() follows, unless it came before because of an
+// error. It is kept until then: a slow reader still gets everything.
 void NicHost::Impl::stop_capture(std::uint64_t session) {
   const auto it = captures.find(session);
-  if (it == captures.end()) return;
-  std::shared_ptr<observe::Capture> capture = it->second;
-  captures.erase(it);
-  apply_captures([capture] { capture->finish(); });
-  if (captures.empty()) routes.change(RouteMode::direct, [] {});
+  if (it == captures.end() || !it->second.running) return;
+  it->second.running = false;
+  apply_captures([this, session] {
+    const auto stopped = captures.find(session);
+    if (stopped != captures.end()) stopped->second.capture->finish();
+  });
+  if (running_captures() == 0) routes.change(RouteMode::direct, [] {});
 }
 
 void NicHost::Impl::on_capture_end(std::uint64_t session, const observe::CaptureResult& result) {
@@ -70,6 +79,7 @@ void NicHost::Impl::on_capture_end(std::uint64_t session, const observe::Capture
     log->info("capture {} ended: {} packets, {} lost", session, result.packets, result.lost);
   }
   stop_capture(session);
+  captures.erase(session);
   const auto it = sessions.find(session);
   if (it == sessions.end()) return;
   CaptureEnd end{};
@@ -81,7 +91,7 @@ void NicHost::Impl::on_capture_end(std::uint64_t session, const observe::Capture
 }
 
 void NicHost::Impl::name_interface(const Vf& vf) {
-  for (const auto& [id, capture] : captures) capture->add_interface(vf.id, interface_name(vf));
+  for (const auto& [id, entry] : captures) entry.capture->add_interface(vf.id, interface_name(vf));
 }
 
 }  // namespace softrnic::control

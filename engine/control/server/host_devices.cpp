@@ -196,4 +196,29 @@ DeviceConfig host_devices(const HostView& host) {
   return config;
 }
 
+std::vector<GidRecord> merge_gids(const std::vector<GidRecord>& old, const std::vector<GidRecord>& fresh) {
+  auto same = [](const GidRecord& a, const GidRecord& b) { return a.gid == b.gid && a.type == b.type; };
+  auto contains = [&](const std::vector<GidRecord>& table, const GidRecord& g) {
+    return std::any_of(table.begin(), table.end(), [&](const GidRecord& t) { return same(t, g); });
+  };
+  std::vector<GidRecord> out = old;
+  for (GidRecord& g : out) {
+    if (!contains(fresh, g)) g.gid = Gid{};
+  }
+  for (GidRecord g : fresh) {
+    if (contains(out, g)) continue;
+    // The types alternate, so that an address keeps its pair of neighbours.
+    auto place = std::find_if(out.begin(), out.end(),
+                              [&](const GidRecord& t) { return t.gid == Gid{} && t.type == g.type; });
+    g.index = static_cast<std::uint32_t>(place - out.begin());
+    if (place != out.end()) {
+      *place = g;
+    } else if (out.size() < kMaxGids) {
+      out.push_back(g);
+    }
+  }
+  while (!out.empty() && out.back().gid == Gid{}) out.pop_back();
+  return out;
+}
+
 }  // namespace softrnic::control

@@ -46,4 +46,8 @@ std::array<std::uint8_t, 8> eui64_of(const std::array<std::uint8_t, 6>& mac);
 // Index 2: the primary IPv4 address, or 127.0.0.1 when there is no other. Then the other addresses, loopback last.
 DeviceConfig host_devices(const HostView& host);
 
+// The table after a change of the host's addresses: what stays keeps its index, since queue pairs use it; what is gone
+// leaves a zero entry, as in a kernel driver's table; what is new takes free places or goes to the end.
+std::vector<GidRecord> merge_gids(const std::vector<GidRecord>& old, const std::vector<GidRecord>& fresh);
+
 }  // namespace softrnic::control

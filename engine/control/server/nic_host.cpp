@@ -5,6 +5,7 @@
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <boost/asio/post.hpp>
 #include <cerrno>
 #include <cstring>
@@ -27,12 +28,13 @@ Nanos monotonic_now() {
   return static_cast<Nanos>(ts.tv_sec) * 1'000'000'000u + static_cast<Nanos>(ts.tv_nsec);
 }
 
-NicHost::Impl::Impl() : listener(io), end_timer(io), routes(io) {}
+NicHost::Impl::Impl() : listener(io), end_timer(io), addresses(io), routes(io) {}
 
 int NicHost::Impl::open(NicHostOptions o, std::string* why) {
   options = std::move(o);
   if (options.socket_path.empty()) options.socket_path = options.dir + "/control.sock";
-  if (options.devices.devices.empty()) options.devices = host_devices(read_host());
+  const bool host_local = options.devices.devices.empty();
+  if (host_local) options.devices = host_devices(read_host());
 
   if (int error = dir.open(options.dir, why)) return error;
   log = options.make_log
@@ -50,9 +52,9 @@ int NicHost::Impl::open(NicHostOptions o, std::string* why) {
     *why = fmt::format("cannot make shared memory: {}", std::strerror(error));
     return error;
   }
-  std::vector<Gid> own;
-  for (const GidRecord& g : options.devices.gids) own.push_back(g.gid);
-  eswitch->set_addresses(std::move(own));
+  tell_eswitch_addresses();
+  if (host_local && !addresses.start([this] { on_address_change(); }))
+    log->warn("changes of this host's addresses will not be seen: {}", std::strerror(errno));
   routes.configure(options.route_timeout,
                    {[this] {
                       std::vector<std::uint16_t> ids;
@@ -63,6 +65,10 @@ int NicHost::Impl::open(NicHostOptions o, std::string* why) {
                       if (Session* s = session_of(vf)) s->send(MsgType::route, 0, 0, &notice, sizeof(notice));
                     },
                     [this](std::uint16_t vf) {
+                      Session* s = session_of(vf);
+                      return s != nullptr && s->has_unread();
+                    },
+                    [this](std::uint16_t vf) {
                       if (Session* s = session_of(vf)) s->close("did not follow a change of route in time");
                     }});
   sw::UniqueFd fd;
@@ -70,6 +76,28 @@ int NicHost::Impl::open(NicHostOptions o, std::string* why) {
   listener.assign(fd.release());
   log->info("listening on {}", options.socket_path);
   return 0;
+}
+
+void NicHost::Impl::tell_eswitch_addresses() {
+  std::vector<Gid> own;
+  for (const GidRecord& g : options.devices.gids)
+    if (g.gid != Gid{}) own.push_back(g.gid);
+  eswitch->set_addresses(std::move(own));
+}
+
+void NicHost::Impl::on_address_change() {
+  HostView host = read_host();
+  DeviceRecord& device = options.devices.devices.front();
+  std::copy_n(device.mac, host.mac.size(), host.mac.begin());  // the device stays the same one
+  const std::vector<GidRecord> merged = merge_gids(options.devices.gids, host_devices(host).gids);
+  auto same = [](const GidRecord& a, const GidRecord& b) { return a.gid == b.gid && a.type == b.type; };
+  if (std::ranges::equal(merged, options.devices.gids, same)) return;
+  options.devices.gids = merged;
+  device.num_gids = static_cast<std::uint32_t>(merged.size());
+  log->info("the host's addresses have changed: {} GIDs", merged.size());
+  tell_eswitch_addresses();
+  for (const auto& [vf, session] : vf_sessions)
+    session->send(MsgType::gid_change, 0, 0, merged.data(), merged.size() * sizeof(GidRecord));
 }
 
 void NicHost::Impl::accept_next() {

@@ -1,5 +1,6 @@
 #include "engine/control/server/route_barrier.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace softrnic::control {
@@ -26,10 +27,7 @@ void RouteBarrier::start_next() {
       notice.mode = static_cast<std::uint32_t>(mode);
       notice.epoch = epoch_;
       for (const std::uint16_t vf : vfs) callbacks_.notify(vf, notice);
-      timer_.expires_after(timeout_);
-      timer_.async_wait([this, epoch = epoch_](const boost::system::error_code& error) {
-        if (!error && changing_ && epoch == epoch_) on_timeout();
-      });
+      start_timer();
     }
     finish_if_complete();
   }
@@ -54,9 +52,21 @@ void RouteBarrier::forget(std::uint16_t vf) {
   start_next();
 }
 
+void RouteBarrier::start_timer() {
+  timer_.expires_after(timeout_);
+  timer_.async_wait([this, epoch = epoch_](const boost::system::error_code& error) {
+    if (!error && changing_ && epoch == epoch_) on_timeout();
+  });
+}
+
+// A VF cannot change over while one that it talks to does not take its mark. So those that are stuck go first, and the
+// others get time to follow.
 void RouteBarrier::on_timeout() {
-  const std::set<std::uint16_t> late = waiting_for_;
+  std::vector<std::uint16_t> late(waiting_for_.begin(), waiting_for_.end());
+  if (std::ranges::any_of(late, callbacks_.is_stuck))
+    std::erase_if(late, [this](std::uint16_t vf) { return !callbacks_.is_stuck(vf); });
   for (const std::uint16_t vf : late) callbacks_.detach(vf);
+  start_timer();
 }
 
 }  // namespace softrnic::control

@@ -18,7 +18,9 @@ class RouteBarrier {
   struct Callbacks {
     std::function<std::vector<std::uint16_t>()> live_vfs;
     std::function<void(std::uint16_t vf, const RouteNotice&)> notify;
-    std::function<void(std::uint16_t vf)> detach;  // the VF did not answer in time
+    // The VF has not even read its notice: it is stopped. Others may wait for it.
+    std::function<bool(std::uint16_t vf)> is_stuck;
+    std::function<void(std::uint16_t vf)> detach;  // the VF did not follow in time
   };
   RouteBarrier(boost::asio::io_context& io) : timer_(io) {}
   void configure(std::chrono::milliseconds timeout, Callbacks callbacks) {
@@ -44,6 +46,7 @@ class RouteBarrier {
   };
   void start_next();
   void finish_if_complete();
+  void start_timer();
   void on_timeout();
 
   boost::asio::steady_timer timer_;

@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/control/server/address_watch.h"
 #include "engine/control/server/nic_host.h"
 #include "engine/control/server/route_barrier.h"
 #include "engine/control/server/runtime_dir.h"
@@ -32,6 +33,8 @@ struct NicHost::Impl {
   void accept_all();
   void on_closed(Session& s, const std::string& reason);
   void review_users();
+  void on_address_change();
+  void tell_eswitch_addresses();
   void end_unless_used(std::chrono::milliseconds wait, const char* reason);
 
   // --- requests (requests.cpp) ---
@@ -59,6 +62,7 @@ struct NicHost::Impl {
   void on_capture_end(std::uint64_t session, const observe::CaptureResult& result);
   void name_interface(const Vf& vf);
   void apply_captures(std::function<void()> done);
+  std::size_t running_captures() const;
 
   // --- status (status_report.cpp) ---
   std::string status_report();
@@ -70,12 +74,17 @@ struct NicHost::Impl {
   RuntimeDir dir;
   boost::asio::posix::stream_descriptor listener;
   boost::asio::steady_timer end_timer;
+  AddressWatch addresses;
   std::unique_ptr<VfTable> vfs;
   std::unique_ptr<sw::ESwitch> eswitch;
   RouteBarrier routes;
   std::map<std::uint64_t, std::shared_ptr<Session>> sessions;
   std::unordered_map<std::uint16_t, Session*> vf_sessions;
-  std::map<std::uint64_t, std::shared_ptr<observe::Capture>> captures;  // running, by session
+  struct CaptureEntry {
+    std::shared_ptr<observe::Capture> capture;
+    bool running = true;  // else it only writes what it still has
+  };
+  std::map<std::uint64_t, CaptureEntry> captures;  // by session
   std::uint64_t next_session = 1;
   const Nanos started = monotonic_now();
   bool had_user = false;

@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
@@ -190,6 +192,11 @@ void Session::write_more() {
     retry_.expires_after(kResourceRetry);
     retry_.async_wait(std::move(again));
   }
+}
+
+bool Session::has_unread() {
+  int bytes = 0;
+  return !out_.empty() || (::ioctl(socket_.native_handle(), SIOCOUTQ, &bytes) == 0 && bytes > 0);
 }
 
 void Session::close_when_sent() {

@@ -45,6 +45,8 @@ class Session : public std::enable_shared_from_this<Session> {
   // disconnected.
   void send(MsgType type, std::uint32_t seq, int status, const void* body = nullptr, std::size_t length = 0,
             std::span<const int> fds = {});
+  // The peer has not read all that was sent to it.
+  bool has_unread();
   // Ends the connection when all queued messages are sent.
   void close_when_sent();
   // Ends the connection; on_closed follows from the event loop.

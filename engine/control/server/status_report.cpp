@@ -164,7 +164,7 @@ std::string NicHost::Impl::status_report() {
                 {"socket", options.socket_path},
                 {"uptime_seconds", (monotonic_now() - started) / 1'000'000'000u}}},
               {"route", routes.mode() == RouteMode::direct ? "direct" : "switch"},
-              {"captures", captures.size()},
+              {"captures", running_captures()},
               {"devices", json::array()},
               {"processes", json::array()}};
   const DeviceConfig& config = options.devices;

@@ -114,6 +114,23 @@ TEST_CASE("Rule 5: a VF that does not follow a change of route is detached", "[c
   CHECK(a.call(MsgType::get_block) == 0);
 }
 
+TEST_CASE("Rule 5: who waits for a stopped VF is not detached with it", "[control][capture]") {
+  NicHostOptions options;
+  options.route_timeout = std::chrono::milliseconds(200);
+  HostFixture host(std::move(options));
+  VfClient stopped(host.socket_path()), a(host.socket_path());
+  a.connect_to(stopped.attached.first_block);
+  CaptureUser user(host.socket_path());
+  user.request("/dev/null");
+  const RouteNotice notice = route_notice(a);
+  // Its mark towards the stopped VF is only off its mind when that one is gone.
+  REQUIRE(is(a.next_notice(), MsgType::peer_gone));
+  follow(a, notice);
+  CHECK(is(user.receive(), MsgType::capture));
+  CHECK(a.call(MsgType::get_block) == 0);
+  CHECK(stopped.is_closed());
+}
+
 TEST_CASE("Two captures share the route, the second ends it", "[control][capture]") {
   HostFixture host;
   VfClient a(host.socket_path());
@@ -142,6 +159,33 @@ TEST_CASE("A capture whose process is gone ends", "[control][capture]") {
     CHECK(is(user.receive(), MsgType::capture));
   }
   CHECK(route_notice(a).mode == kDirect);
+}
+
+TEST_CASE("The end of a capture waits for a slow reader of its pipe", "[control][capture]") {
+  HostFixture host;
+  TempDir dir;
+  int fds[2];
+  REQUIRE(::pipe2(fds, O_CLOEXEC) == 0);
+  CaptureUser user(host.socket_path());
+  const CaptureRequest body{};
+  REQUIRE(user.connection.send(MsgType::capture, 77, &body, sizeof(body), &fds[1], 1) == 0);
+  ::close(fds[1]);
+  CHECK(is(user.receive(), MsgType::capture));
+  // More interface names than a pipe holds.
+  std::size_t named = 0;
+  for (; named < 1500; ++named) VfClient passing(host.socket_path());
+  user.stop();
+  Message early;
+  CHECK(user.connection.receive(&early, true) == EAGAIN);
+  std::size_t bytes = 0;
+  char buffer[4096];
+  ssize_t n = 0;
+  while ((n = ::read(fds[0], buffer, sizeof(buffer))) > 0) bytes += static_cast<std::size_t>(n);
+  ::close(fds[0]);
+  CHECK(bytes > named * 30);
+  const Message ended = user.receive();
+  REQUIRE(is(ended, MsgType::capture_end));
+  CHECK(body_as<CaptureEnd>(ended).error == 0);
 }
 
 TEST_CASE("A full file system ends the capture with ENOSPC, and the routes are direct again", "[control][capture]") {

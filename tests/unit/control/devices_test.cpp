@@ -103,3 +103,31 @@ TEST_CASE("This host can be read", "[control][gid]") {
   CHECK(config.gids.size() >= 4);
   CHECK(config.devices[0].num_gids == config.gids.size());
 }
+
+TEST_CASE("GID table after a change: what stays keeps its index, what is new fills the gaps", "[control][gid]") {
+  HostView host = machine();
+  const auto before = host_devices(host).gids;
+  host.addresses.erase(host.addresses.begin() + 4);  // 10.9.9.9, at 4 and 5
+  const auto without = merge_gids(before, host_devices(host).gids);
+  REQUIRE(without.size() == before.size());
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    CHECK(without[i].index == i);
+    if (i == 4 || i == 5) {
+      CHECK(without[i].gid == Gid{});
+    } else {
+      CHECK(without[i].gid == before[i].gid);
+    }
+  }
+  host.addresses.push_back(address("10.7.7.7", "eth2", 4));
+  host.addresses.push_back(address("10.8.8.8", "eth2", 4));
+  const auto after = merge_gids(without, host_devices(host).gids);
+  REQUIRE(after.size() == before.size() + 2);
+  CHECK(text_of(after[4].gid) == "::ffff:10.7.7.7");
+  CHECK(text_of(after[5].gid) == "::ffff:10.7.7.7");
+  CHECK(text_of(after[after.size() - 1].gid) == "::ffff:10.8.8.8");
+  for (std::size_t i = 0; i < after.size(); ++i) {
+    CHECK(after[i].index == i);
+    CHECK(after[i].type == i % 2);
+  }
+  CHECK(merge_gids(after, host_devices(machine()).gids).size() == before.size());
+}
