@@ -81,7 +81,7 @@ void Vf::Impl::device_fatal() {
   for (QpImpl* qp = all_qps.front(); qp != nullptr; qp = qp->all_hook.next) {
     if (qp->ib.state() == ib::QpState::reset) continue;
     qp->ib.modify(now(), ib::QpState::err, qp->ib.attrs());
-    qp->owes_response = qp->held_valid = false;
+    qp->held_valid = false;
     stop_waiting(*qp);
     serve(*qp, 1);
   }

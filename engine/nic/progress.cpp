@@ -7,7 +7,8 @@ namespace softrnic::nic {
 namespace {
 
 constexpr int kBatch = 16;          // packets taken in before their answers are sent
-constexpr int kPollBudget = 256;    // packets of one ibv_poll_cq call
+constexpr int kPollBudget = 256;    // packets that one ibv_poll_cq call takes in
+constexpr int kActiveBudget = 64;   // packets that a round sends for queue pairs with much to send
 constexpr int kPostBudget = 256;    // packets that a post sends inline
 constexpr int kTurn = 32;           // packets that a queue pair may send before the next one's turn
 constexpr int kDoorbellBudget = 64;
@@ -33,6 +34,7 @@ void Vf::Impl::ring(QpImpl& qp) {
     } while (!rung.compare_exchange_weak(head, &qp, std::memory_order_seq_cst, std::memory_order_relaxed));
   }
   // The holder may have let go before it could see the bell.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
   if (progress_lock.try_lock()) unlock_progress();
 }
 
@@ -49,7 +51,7 @@ void Vf::Impl::take_doorbells() {
   while (oldest != nullptr) {
     QpImpl* qp = oldest;
     oldest = qp->next_rung;
-    qp->rung.store(false, std::memory_order_seq_cst);  // from here on a post rings again
+    qp->rung.exchange(false, std::memory_order_acq_rel);  // what was posted before is seen now, a later post rings again
     serve(*qp, kDoorbellBudget);
   }
 }
@@ -80,25 +82,22 @@ void Vf::Impl::drive(CompletionQueue& cq, int want) {
 
 int Vf::Impl::round(CompletionQueue* cq, int want, int budget) {
   now_valid = false;
-  want_cq = cq;
-  want_until = cq != nullptr ? cq->pushed() + static_cast<std::uint32_t>(want) : 0;
+  const std::uint32_t enough = cq != nullptr ? cq->pushed() + static_cast<std::uint32_t>(want) : 0;
   if (rung.load(std::memory_order_relaxed) != nullptr) take_doorbells();
 
   int handled = 0;
   for (;;) {
-    int batch = budget - handled < kBatch ? budget - handled : kBatch;
-    if (cq != nullptr) {
-      const int missing = static_cast<int>(want_until - cq->pushed());
-      if (missing < batch) batch = missing;
-    }
-    if (batch <= 0) break;
+    // No more packets than can complete what the application asks for: it may have to post receives first.
+    completions_left = cq != nullptr ? static_cast<int>(enough - cq->pushed()) : kBatch;
+    const int batch = budget - handled < kBatch ? budget - handled : kBatch;
+    if (batch <= 0 || completions_left <= 0) break;
     const int n = fabric->poll(batch, &on_frame, this);
     while (QpImpl* qp = touched.pop_front()) serve(*qp, kTurn);
     handled += n;
-    if (n < batch) break;
+    if (n < batch && completions_left > 0) break;
   }
   if (!blocked_paths.empty()) retry_blocked();
-  if (!active.empty()) serve_active(kPollBudget);
+  if (!active.empty()) serve_active(kActiveBudget);
   if (handled != 0 || ++idle_rounds % kIdleClock == 0) {
     if (timers.top() <= now()) run_timers();
     if (!dirty.empty() && (handled == 0 || now() - status_written >= kStatusInterval)) write_all_dirty();

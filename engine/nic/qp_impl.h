@@ -58,7 +58,6 @@ struct QueuePair::Impl {
   Gid local_gid{}, remote_gid{};
   dp::PathPosition last_request;        // where the newest request packet ended on the path
   bool request_sent = false;            // last_request is valid
-  bool owes_response = false;           // a request that completes here came in; its ACK is not in the ring yet
   std::unique_ptr<ib::TxPacket> held;   // UD: taken from the transport, but its path had no room
   bool held_valid = false;
   Waiting waiting = Waiting::no;

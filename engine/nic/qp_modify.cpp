@@ -93,7 +93,7 @@ void disconnect(Vf::Impl& v, QueuePair::Impl& q) {
   v.timers.remove(q);
   q.path = nullptr;
   q.peer_known = false;
-  q.request_sent = q.owes_response = q.held_valid = false;
+  q.request_sent = q.held_valid = false;
 }
 
 void reset(Vf::Impl& v, QueuePair::Impl& q, const ib::QpAttrs& attrs) {

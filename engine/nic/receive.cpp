@@ -20,10 +20,10 @@ bool same(const Gid& a, const Gid& b) {
   return ((x[0] ^ y[0]) | (x[1] ^ y[1])) == 0;
 }
 
-// Packets that give the responder a completion.
-bool completes_here(std::uint8_t opcode) {
+// Packets that may give their QP a completion.
+bool may_complete(std::uint8_t opcode) {
   const ib::OpcodeInfo& op = ib::opcode_info(opcode);
-  return op.last && (op.kind == ib::OpKind::send || op.imm);
+  return !op.request || (op.last && (op.kind == ib::OpKind::send || op.imm));
 }
 
 std::uint8_t priority_of(const roce::RxFrame& f) {
@@ -33,8 +33,9 @@ std::uint8_t priority_of(const roce::RxFrame& f) {
 }  // namespace
 
 bool Vf::Impl::on_frame(void* ctx, dp::VfId ingress, Bytes frame) {
-  static_cast<Vf::Impl*>(ctx)->receive(ingress, frame);
-  return true;
+  auto* v = static_cast<Vf::Impl*>(ctx);
+  v->receive(ingress, frame);
+  return v->completions_left > 0;
 }
 
 void Vf::Impl::receive(dp::VfId ingress, Bytes frame) {
@@ -70,7 +71,7 @@ void Vf::Impl::deliver(QpImpl& qp, const roce::RxFrame& f, const std::uint8_t* g
   p.has_grh = grh != nullptr;
   p.sl = priority_of(f);
   p.ce_marked = (f.traffic_class & 3) == kEcnCe;
-  if (qp.type == ib::QpType::rc && completes_here(f.transport[0])) qp.owes_response = true;
+  if (may_complete(f.transport[0])) --completions_left;
   qp.ib.on_packet(now(), memory, p);
   touched.push_back(qp);
 }

@@ -13,10 +13,9 @@ constexpr int kTurn = 32;
 }  // namespace
 
 void Vf::Impl::serve(QpImpl& qp, int budget) {
-  if (qp.waiting != Waiting::blocked) {
+  if (qp.waiting != Waiting::blocked || (qp.held_valid && qp.ib.state() == ib::QpState::err)) {
     switch (transmit(qp, budget)) {
       case Sent::nothing_left:
-        qp.owes_response = false;
         stop_waiting(qp);
         break;
       case Sent::budget:
@@ -31,8 +30,9 @@ void Vf::Impl::serve(QpImpl& qp, int budget) {
         break;
     }
   }
-  // No completion is visible before the ACK of what it reports is in the ring (design rule 10).
-  if (!qp.owes_response && !qp.held_valid) report_events(qp);
+  // No completion is visible before the ACK of what it reports is in the ring (design rule 10): the transport keeps a
+  // receive completion back until it has handed out its ACK, which transmit() has put there.
+  if (!qp.held_valid) report_events(qp);
   timers.arm(qp, qp.ib.next_timeout());
   if (dirty.empty()) dirty_since = now();
   dirty.push_back(qp);
@@ -44,17 +44,14 @@ Vf::Impl::Sent Vf::Impl::transmit(QpImpl& qp, int budget) {
 
 Vf::Impl::Sent Vf::Impl::transmit_connected(QpImpl& qp, int budget) {
   if (qp.path == nullptr || !qp.ib.wants_transmit(now())) return Sent::nothing_left;
-  if (!qp.path->blocked.empty()) {  // those who wait already come first
-    qp.waits_for = qp.path;
-    return Sent::blocked;
-  }
+  qp.waits_for = qp.path;
+  if (!qp.path->blocked.empty()) return Sent::blocked;  // those who wait already come first
   dp::Path& path = *qp.path->path;
   Sent result = Sent::budget;
   bool requests = false;
-  for (int sent = 0; sent < budget; ++sent) {
+  for (int sent = 0; sent < budget;) {
     if (!fabric->has_room(path, qp.frame_room)) {
-      qp.waits_for = qp.path;
-      result = qp.ib.wants_transmit(now()) ? Sent::blocked : Sent::nothing_left;
+      result = Sent::blocked;
       break;
     }
     if (!qp.ib.poll_transmit(now(), memory, &tx)) {
@@ -63,11 +60,13 @@ Vf::Impl::Sent Vf::Impl::transmit_connected(QpImpl& qp, int budget) {
     }
     if (!send_frame(qp.headers, path, tx)) {
       qp.ib.on_gather_fault(now());
-      continue;
+    } else {
+      requests |= tx.is_request;
     }
-    if (tx.is_request) {
-      qp.owes_response = false;  // responses go before requests
-      requests = true;
+    ++sent;
+    if (!qp.ib.wants_transmit(now())) {
+      result = Sent::nothing_left;
+      break;
     }
   }
   if (requests) {
@@ -78,6 +77,7 @@ Vf::Impl::Sent Vf::Impl::transmit_connected(QpImpl& qp, int budget) {
 }
 
 Vf::Impl::Sent Vf::Impl::transmit_datagrams(QpImpl& qp, int budget) {
+  if (qp.held_valid && qp.ib.state() == ib::QpState::err) qp.held_valid = false;  // it must not hold up the flush
   for (int sent = 0; sent < budget; ++sent) {
     if (!qp.held_valid) {
       if (!qp.ib.wants_transmit(now()) || !qp.ib.poll_transmit(now(), memory, qp.held.get())) return Sent::nothing_left;

@@ -164,9 +164,7 @@ struct Vf::Impl final : dp::ProgressClient {
   unsigned idle_rounds = 0;
   std::uint64_t epoch = 0;
   ib::TxPacket tx;  // scratch
-  CompletionQueue* want_cq = nullptr;  // of the round under way
-  std::uint32_t want_until = 0;
-  int frames_in_round = 0;
+  int completions_left = 0;  // that the frames of this batch may still cause
   DropCounters drops;
   std::vector<std::unique_ptr<PathState>> paths;
   std::unordered_map<dp::VfId, PathState*> path_by_vf;
