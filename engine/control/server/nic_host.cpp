@@ -149,12 +149,16 @@ void NicHost::Impl::on_closed(Session& s, const std::string& reason) {
   review_users();
 }
 
+bool NicHost::Impl::is_used() const {
+  return std::ranges::any_of(sessions, [](const auto& s) {
+    return s.second->holding || s.second->capturing || s.second->vf_id != dp::kNoVf;
+  });
+}
+
 // Starts or stops the wait for the end of a NIC process that lives only as long as it is used.
 void NicHost::Impl::review_users() {
   if (!options.end_with_last_user) return;
-  bool used = false;
-  for (const auto& [id, s] : sessions) used = used || s->holding || s->capturing || s->vf_id != dp::kNoVf;
-  if (used) {
+  if (is_used()) {
     had_user = true;
     end_timer.cancel();
   } else if (had_user) {
@@ -165,7 +169,8 @@ void NicHost::Impl::review_users() {
 void NicHost::Impl::end_unless_used(std::chrono::milliseconds wait, const char* reason) {
   end_timer.expires_after(wait);
   end_timer.async_wait([this, reason](const boost::system::error_code& error) {
-    if (error) return;
+    // Somebody may have come after it ran out.
+    if (error || is_used() || !options.end_with_last_user) return;
     log->info("ending: {}", reason);
     io.stop();
   });

@@ -32,6 +32,7 @@ struct NicHost::Impl {
   void accept_next();
   void accept_all();
   void on_closed(Session& s, const std::string& reason);
+  bool is_used() const;
   void review_users();
   void on_address_change();
   void tell_eswitch_addresses();

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/sockios.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -63,9 +64,17 @@ void Session::watch_process() {
   }
   ::fcntl(fd, F_SETFD, FD_CLOEXEC);
   process_.assign(fd);
+  wait_process();
+}
+
+// Asio may wake us for an event of an earlier descriptor with the same number: only the descriptor itself knows.
+void Session::wait_process() {
   process_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
                       [self = shared_from_this()](const boost::system::error_code& error) {
-                        if (!error) self->close("the process has ended");
+                        if (error || self->closed_) return;
+                        pollfd p{self->process_.native_handle(), POLLIN, 0};
+                        if (::poll(&p, 1, 0) == 1) return self->close("the process has ended");
+                        self->wait_process();
                       });
 }
 

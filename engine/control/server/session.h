@@ -66,6 +66,7 @@ class Session : public std::enable_shared_from_this<Session> {
     std::vector<sw::UniqueFd> fds;
   };
   void watch_process();
+  void wait_process();
   void wait_readable();
   bool read_one();
   enum class WriteResult { done, socket_full, no_resources };

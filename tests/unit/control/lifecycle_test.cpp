@@ -254,3 +254,35 @@ TEST_CASE("Rule 10: a killed process is torn down and its peers are told, even i
   CHECK(next.connect_to(peer.attached.first_block).vf_id == peer.id());
   CHECK(next.attached.first_block > peer.attached.first_block + 1);
 }
+
+TEST_CASE("Processes that come while others go are not taken for dead", "[control][life]") {
+  HostFixture host;
+  // Descriptors of those that go are used again for those that come, in the same turn of the event loop.
+  constexpr int kWorkers = 4, kRounds = 60;
+  std::vector<pid_t> workers;
+  for (int w = 0; w < kWorkers; ++w) {
+    const pid_t pid = ::fork();
+    REQUIRE(pid >= 0);
+    if (pid == 0) {
+      int failures = 0;
+      for (int i = 0; i < kRounds; ++i) {
+        const pid_t one = ::fork();
+        if (one == 0) {
+          Connection c;
+          HelloInfo info;
+          ::_exit(c.connect(host.socket_path()) == 0 && hello(c, &info) == 0 ? 0 : 1);
+        }
+        int status = 0;
+        ::waitpid(one, &status, 0);
+        failures += status != 0;
+      }
+      ::_exit(failures);
+    }
+    workers.push_back(pid);
+  }
+  for (const pid_t pid : workers) {
+    int status = 0;
+    REQUIRE(::waitpid(pid, &status, 0) == pid);
+    CHECK(status == 0);
+  }
+}
