@@ -32,7 +32,10 @@ struct QpCore {
   bool last_wqe_raised = false;
 
   std::uint32_t mtu() const { return 1u << mtu_shift; }
-  void set_mtu(std::uint32_t bytes) { mtu_shift = static_cast<std::uint32_t>(std::countr_zero(bytes)); }
+  // Ignores what is not a power of two: the attribute is not set before RTR.
+  void set_mtu(std::uint32_t bytes) {
+    if (std::has_single_bit(bytes)) mtu_shift = static_cast<std::uint32_t>(std::countr_zero(bytes));
+  }
   // Packets of a message or READ response; a zero-length one has one (IBA C9-64).
   std::uint32_t packets(std::uint32_t length) const {
     return length == 0 ? 1 : static_cast<std::uint32_t>((std::uint64_t{length} + mtu() - 1) >> mtu_shift);

@@ -7,6 +7,9 @@
 namespace softrnic::ib {
 namespace {
 
+// IBA 9.7.2: everything outstanding lies within half of the PSN space.
+constexpr std::uint32_t kPsnHalf = 1u << 23;
+
 bool is_local(WrOpcode op) { return op == WrOpcode::local_inv || op == WrOpcode::bind_mw; }
 bool is_atomic(WrOpcode op) {
   return op == WrOpcode::atomic_cmp_and_swp || op == WrOpcode::atomic_fetch_and_add;
@@ -80,7 +83,7 @@ bool RcRequester::poll_transmit(Nanos now, MemoryPort& mem, TxPacket* out) {
       continue;
     }
     // READs need no room for what they bring back, only for the request.
-    if (in_flight() >= kWindow) {
+    if (in_flight() >= kWindow || cur_psn_ - una_psn_ >= kPsnHalf) {
       blocked_ = true;
       return false;
     }
@@ -151,8 +154,7 @@ RcRequester::Start RcRequester::start_packets(SendWqe& w) {
     return Start::failed;
   }
   const std::uint32_t packets = read ? core_.packets(w.length) : 1;
-  // IBA 9.7.2: everything outstanding lies within 2^23 PSNs.
-  if (rd_outstanding_ >= core_.attrs.max_rd_atomic || cur_psn_ - una_psn_ + packets > (1u << 23)) {
+  if (rd_outstanding_ >= core_.attrs.max_rd_atomic || cur_psn_ - una_psn_ + packets > kPsnHalf) {
     blocked_ = true;
     return Start::blocked;
   }

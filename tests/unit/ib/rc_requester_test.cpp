@@ -125,6 +125,18 @@ TEST_CASE("IBA 9.7.2: responses of READs take no room in the window", "[rc]") {
   CHECK(take_all(p, p.a).size() == 512);
 }
 
+TEST_CASE("IBA 9.7.2: a READ that is half answered leaves the window as it is", "[rc]") {
+  PairConfig c;
+  c.buf_size = 1 << 20;
+  Pair p(c);
+  p.a.post_send(read(p, 1, 0), {p.a.sge(0, 200 * 256)});
+  p.a.post_send(write(p, 2, 300000), {p.a.sge(300000, 1000 * 256)});
+  CHECK(take_all(p, p.a).size() == 512);
+  p.deliver(p.a, rc(Op::read_resp_first, 100, 256).make());
+  for (std::uint32_t i = 1; i < 100; ++i) p.deliver(p.a, rc(Op::read_resp_middle, 100 + i, 256).make());
+  CHECK(take_all(p, p.a).empty());
+}
+
 TEST_CASE("IBA 9.7.2: PSNs wrap from 0xFFFFFF to 0", "[rc]") {
   PairConfig c;
   c.psn_a = 0xFFFFFE;
@@ -559,6 +571,13 @@ TEST_CASE("IBA 9.7.2: a READ of 2^31 bytes at MTU 256 fits the PSN window exactl
   CHECK(take_all(p, p.a).empty());  // one PSN is free, two are needed
   p.deliver(p.a, rc(Op::read_resp_middle, 101, 256).make());
   CHECK(take_all(p, p.a).size() == 1);
+  // A WRITE has to wait just so.
+  Pair q;
+  q.a.post_send(read(q, 1), {q.a.sge(0, 0x80000000u)});
+  q.a.post_send(write(q, 2), {q.a.sge(0, 8)});
+  CHECK(take_all(q, q.a).size() == 1);
+  q.deliver(q.a, rc(Op::read_resp_first, 100, 256).make());
+  CHECK(take_all(q, q.a).size() == 1);
 }
 
 TEST_CASE("Unknown request opcodes are LOC_QP_OP_ERR", "[rc]") {
