@@ -137,7 +137,7 @@ MemStatus MemoryTable::invalidate(PdHandle pd, std::uint32_t qpn, std::uint32_t 
   return MemStatus::ok;
 }
 
-// What the region must be: IBA C10-72 to C10-75.
+// What the region must be: IBA C10-72, C10-73, C10-74, C10-75.
 MemStatus MemoryTable::check_bind_target(const Slot* region, PdHandle pd, const MwBind& bind) {
   if (region == nullptr || region->kind.load(std::memory_order_relaxed) != Kind::region || region->pd != pd) {
     return MemStatus::bad_key;

@@ -45,7 +45,7 @@ class MemoryPort {
   // QP `qpn` (IBA 10.6.5, 9.4.1.1.3). bad_key/bad_access when it may not be invalidated.
   virtual MemStatus invalidate(PdHandle pd, std::uint32_t qpn, std::uint32_t rkey) = 0;
 
-  // Binds a type 2 memory window from a work request (IBA 10.6.7.2.2).
+  // Binds a type 2 memory window from a work request (IBA 10.6.7.2).
   struct MwBind {
     std::uint32_t mw_rkey;   // current R_Key of the window (its index part names the window)
     std::uint32_t new_rkey;  // low byte is the new key part

@@ -1,4 +1,4 @@
-// 24-bit packet sequence numbers (IBA 9.7.2) and message sequence numbers.
+// 24-bit packet sequence numbers (IBA 9.7.1) and message sequence numbers.
 #pragma once
 
 #include <cstdint>

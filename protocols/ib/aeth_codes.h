@@ -1,4 +1,4 @@
-// AETH syndromes: credits, RNR timers and NAK codes (IBA 9.7.5.1.3 to 9.7.5.2.8, tables 45 and 46).
+// AETH syndromes: credits, RNR timers and NAK codes (IBA 9.7.5.2, tables 45 and 46).
 #pragma once
 
 #include <bit>

@@ -47,7 +47,7 @@ constexpr std::uint8_t opcode_of(std::uint8_t transport, Op op) {
 // What a packet belongs to.
 enum class OpKind : std::uint8_t { none, send, write, read_request, atomic, read_response, ack, atomic_ack };
 
-// Payload length rule (IBA 9.7.4.1.6), P = path MTU.
+// Payload length rule (IBA 9.7.4.1.6, C9-92), P = path MTU.
 enum class PayloadRule : std::uint8_t {
   empty,       // no payload
   full,        // exactly P, no pad

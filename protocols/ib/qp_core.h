@@ -9,7 +9,7 @@
 
 namespace softrnic::ib {
 
-// Longest message (IBA 9.7.2, C9-92).
+// Longest message (IBA C9-94).
 inline constexpr std::uint32_t kMaxMessage = 1u << 31;
 
 struct QpCore {
@@ -36,7 +36,7 @@ struct QpCore {
   void set_mtu(std::uint32_t bytes) {
     if (std::has_single_bit(bytes)) mtu_shift = static_cast<std::uint32_t>(std::countr_zero(bytes));
   }
-  // Packets of a message or READ response; a zero-length one has one (IBA C9-64).
+  // Packets of a message or READ response; a zero-length one has one (IBA 9.7.2).
   std::uint32_t packets(std::uint32_t length) const {
     return length == 0 ? 1 : static_cast<std::uint32_t>((std::uint64_t{length} + mtu() - 1) >> mtu_shift);
   }

@@ -1,5 +1,5 @@
 // RcRequester, receiving side: acknowledgements, READ responses and atomic acknowledgements
-// (IBA 9.7.5.1.2, 9.7.5.2, 9.7.7.1).
+// (IBA 9.7.5.1.2, 9.7.5.2, 9.7.7.2).
 #include <cstring>
 
 #include "protocols/ib/aeth_codes.h"
@@ -44,7 +44,7 @@ void RcRequester::on_response(Nanos now, MemoryPort& mem, const OpcodeInfo& info
     return;
   }
   if (info.aeth != 0 && !is_ack) {
-    // A response that is at once a NAK does not exist (IBA 9.7.5.1.1).
+    // A response that is at once a NAK does not exist (IBA 9.7.5.1).
     core_.counters.drops++;
     return;
   }
@@ -55,7 +55,7 @@ void RcRequester::on_response(Nanos now, MemoryPort& mem, const OpcodeInfo& info
   }
 }
 
-// LSN = MSN + credits; it never moves back, as acknowledgements may overtake each other (IBA 9.7.7.2.1).
+// LSN = MSN + credits; it never moves back, as acknowledgements may overtake each other (IBA 9.7.7.2).
 void RcRequester::update_credits(std::uint8_t syndrome, std::uint32_t msn) {
   if (unlimited_credits_) return;
   const std::uint8_t code = syndrome & kSyndromeValueMask;

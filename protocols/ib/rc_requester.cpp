@@ -7,7 +7,7 @@
 namespace softrnic::ib {
 namespace {
 
-// IBA 9.7.2: everything outstanding lies within half of the PSN space.
+// IBA 9.7.1: everything outstanding lies within half of the PSN space.
 constexpr std::uint32_t kPsnHalf = 1u << 23;
 
 bool is_local(WrOpcode op) { return op == WrOpcode::local_inv || op == WrOpcode::bind_mw; }
@@ -129,7 +129,7 @@ RcRequester::Start RcRequester::try_start(MemoryPort& mem, SendWqe& w) {
       local_error(cur_, WcStatus::loc_len_err);
       return Start::failed;
     }
-    // IBA 9.7.7.2.2: one message may go beyond the credits, as a probe.
+    // IBA 9.7.7.2: one message may go beyond the credits, as a probe.
     if (takes_credit(w.opcode) && !unlimited_credits_ && psn_diff(ssn_, lsn_) > 0) return blocked();
     w.first_psn = cur_psn_;
     w.last_psn = cur_psn_ + core_.packets(w.length) - 1;
@@ -199,7 +199,7 @@ bool RcRequester::send_data(MemoryPort& mem, const SendWqe& w, TxPacket* out) {
   return true;
 }
 
-// A READ request for all that has not arrived yet (IBA 9.7.4.2, 9.7.5.3).
+// A READ request for all that has not arrived yet (IBA 9.7.5.3).
 void RcRequester::send_read(const SendWqe& w, TxPacket* out) {
   const std::uint32_t offset = (cur_psn_ - w.first_psn) << core_.mtu_shift;
   write_request_bth(core_, Op::read_request, cur_psn_, wire::kBthSize + wire::Reth::kSize, out);

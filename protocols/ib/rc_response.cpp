@@ -198,7 +198,7 @@ void RcResponder::send_ack(std::uint8_t syndrome, std::uint32_t psn, TxPacket* o
   count_sent(core_, *out);
 }
 
-// IBA 9.7.7.2.4: a QP with a shared receive queue gives no credits.
+// IBA 9.7.7.2: a QP with a shared receive queue gives no credits.
 std::uint8_t RcResponder::credits() const {
   return core_.init.has_srq ? kCreditsUnlimited : encode_credits(core_.init.rq->available());
 }

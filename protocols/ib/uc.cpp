@@ -159,7 +159,7 @@ bool Uc::on_write(MemoryPort& mem, const OpcodeInfo& info, const std::uint8_t* p
   }
   const bool fits = info.last ? payload_len == write_left_ : payload_len < write_left_;
   if ((core_.attrs.access_flags & kAccessRemoteWrite) == 0 || write_total_ > kMaxMessage || !fits) return false;
-  // Without a receive request for the immediate data the message is dropped (IBA 9.8.2.2.4).
+  // Without a receive request for the immediate data the message is dropped (IBA 9.8.2.2).
   if (info.imm && !core_.recv.has_current() && !core_.recv.available()) return false;
   if (payload_len != 0) {
     std::uint8_t* dst = nullptr;

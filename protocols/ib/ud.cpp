@@ -41,7 +41,7 @@ void Ud::on_gather_fault() {
 void Ud::on_packet(MemoryPort& mem, const OpcodeInfo& info, const RxPacket& packet, std::uint32_t payload_len) {
   const std::uint8_t* p = packet.bth.data();
   const auto deth = wire::Deth::read(p + info.deth);
-  // IBA 9.8.3.2, 10.2.5: silently dropped without the right Q_Key.
+  // IBA 10.2.5: silently dropped without the right Q_Key.
   if (deth.qkey != core_.attrs.qkey || payload_len > core_.mtu() || !core_.recv.take()) {
     core_.counters.drops++;
     return;

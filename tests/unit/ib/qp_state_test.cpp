@@ -97,7 +97,7 @@ const std::pair<std::string, QpState> kStates[] = {{"reset", QpState::reset}, {"
 
 }  // namespace
 
-TEST_CASE("IBA 11.2.5.2: legal transitions and attribute masks of every QP type", "[state]") {
+TEST_CASE("IBA 11.2.5.2, tables 91 to 96: legal transitions and attribute masks of every QP type", "[state]") {
   const auto table = expected();
   for (const auto& [type_name, type] : kTypes) {
     for (const auto& [from_name, from] : kStates) {

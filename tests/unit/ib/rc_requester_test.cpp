@@ -137,7 +137,7 @@ TEST_CASE("IBA 9.7.2: a READ that is half answered leaves the window as it is", 
   CHECK(take_all(p, p.a).empty());
 }
 
-TEST_CASE("IBA 9.7.2: PSNs wrap from 0xFFFFFF to 0", "[rc]") {
+TEST_CASE("IBA 9.7.1: PSNs wrap from 0xFFFFFF to 0", "[rc]") {
   PairConfig c;
   c.psn_a = 0xFFFFFE;
   Pair p(c);
@@ -402,6 +402,31 @@ TEST_CASE("IBA 9.7.5.1: a reserved AETH type and PSNs never sent are ignored", "
   CHECK(p.a.sends().size() == 1);
 }
 
+TEST_CASE("IBA 9.7.5.1: READ responses and atomic acknowledgements that carry a NAK are dropped", "[rc]") {
+  for (const Op op : {Op::read_resp_only, Op::atomic_ack}) {
+    CAPTURE(int(op));
+    const bool atomic = op == Op::atomic_ack;
+    Pair p;
+    p.a.post_send(atomic ? p.send(1, WrOpcode::atomic_fetch_and_add) : read(p, 1), {p.a.sge(0, 8)});
+    take_all(p, p.a);
+    const auto before = p.a.buf;
+    for (const std::uint8_t syndrome : {std::uint8_t{kSyndromeRnr | 1}, kNakPsnSequence, kNakRemoteAccess}) {
+      Craft c = rc(op, 100, atomic ? 0 : 8);
+      c.syndrome = syndrome;
+      p.deliver(p.a, c.make());
+      p.a.collect();
+      CHECK(p.a.sends().empty());
+      CHECK(p.a.qp->state() == QpState::rts);
+      CHECK_FALSE(p.take(p.a));  // it starts no retry either
+    }
+    CHECK(p.a.buf == before);
+    CHECK(p.a.qp->counters().drops == 3);
+    p.deliver(p.a, rc(op, 100, atomic ? 0 : 8).make());
+    p.a.collect();
+    CHECK(p.a.sends().size() == 1);
+  }
+}
+
 TEST_CASE("IBA 9.7.5.1.2: an ACK covers all earlier messages; unsignaled ones make no completion", "[rc]") {
   PairConfig c;
   c.sig_all = false;
@@ -545,7 +570,7 @@ TEST_CASE("Memory that faults while a packet is gathered fails the request as a 
   CHECK(p.a.sends()[1].status == WcStatus::loc_prot_err);
 }
 
-TEST_CASE("IBA 9.7.2: lengths beyond 2^31 and atomics that are not 8 bytes are LOC_LEN_ERR", "[rc]") {
+TEST_CASE("IBA C9-94: lengths beyond 2^31 and atomics that are not 8 bytes are LOC_LEN_ERR", "[rc]") {
   Pair p;
   SendWqe w = write(p, 1);
   p.a.post_send(w, {p.a.sge(0, 0x80000000u), p.a.sge(0, 1)});
@@ -559,7 +584,7 @@ TEST_CASE("IBA 9.7.2: lengths beyond 2^31 and atomics that are not 8 bytes are L
   CHECK(q.a.sends().at(0).status == WcStatus::loc_len_err);
 }
 
-TEST_CASE("IBA 9.7.2: a READ of 2^31 bytes at MTU 256 fits the PSN window exactly", "[rc]") {
+TEST_CASE("IBA 9.7.1: a READ of 2^31 bytes at MTU 256 fits the PSN window exactly", "[rc]") {
   Pair p;
   p.a.post_send(read(p, 1), {p.a.sge(0, 0x80000000u)});
   p.a.post_send(read(p, 2), {p.a.sge(0, 300)});

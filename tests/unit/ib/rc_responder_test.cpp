@@ -174,7 +174,7 @@ TEST_CASE("IBA 9.7.5.2.4: a sequence NAK not handed out yet is void when the exp
   CHECK(v[0].text() == "Acknowledge 100 ACK");
 }
 
-TEST_CASE("IBA 9.7.2: half of the PSN space is ahead, the other half behind", "[rc][responder]") {
+TEST_CASE("IBA 9.7.1: half of the PSN space is ahead, the other half behind", "[rc][responder]") {
   Responder p;
   p.b.post_recv(1, {p.b.sge(0, 100)});
   auto v = p.give(rc(Op::send_only, psn_add(100, 0x7FFFFF), 4));
@@ -186,7 +186,8 @@ TEST_CASE("IBA 9.7.2: half of the PSN space is ahead, the other half behind", "[
   CHECK(v[0].text() == "Acknowledge 100 ACK");  // a duplicate
 }
 
-TEST_CASE("IBA 9.7.4.4: duplicate SEND and WRITE are always acknowledged with the newest PSN", "[rc][responder]") {
+TEST_CASE("IBA 9.7.4.4, C9-105: duplicate SEND and WRITE are always acknowledged with the newest PSN",
+          "[rc][responder]") {
   Responder p;
   for (int i = 0; i < 3; ++i) p.b.post_recv(i, {p.b.sge(0, 100)});
   for (std::uint32_t i = 0; i < 3; ++i) p.give(rc(Op::send_only, 100 + i, 4));
@@ -426,7 +427,7 @@ TEST_CASE("Memory that faults: WRITE and READ get NAK remote operational and QP_
   check_fatal(a, a.give(a.fetch_add(100)), 100, kNakRemoteOperational);
 }
 
-TEST_CASE("IBA 9.7.4.1.7: zero-length READ and WRITE check neither key nor address", "[rc][responder]") {
+TEST_CASE("IBA 9.7.4.1.7, C9-88: zero-length READ and WRITE check neither key nor address", "[rc][responder]") {
   Responder p;
   Craft c = p.write(Op::write_only, 100, 0, 0);
   c.rkey = 0xBAD;
@@ -438,7 +439,7 @@ TEST_CASE("IBA 9.7.4.1.7: zero-length READ and WRITE check neither key nor addre
   CHECK(p.give(c).at(0).text() == "RDMA READ response Only 101");
 }
 
-TEST_CASE("IBA 9.7.4.1.6: a DMA length that does not fit the packets: NAK invalid request", "[rc][responder]") {
+TEST_CASE("IBA 9.7.4.1.6, C9-94: a DMA length that does not fit the packets: NAK invalid request", "[rc][responder]") {
   struct Case {
     Op op;
     std::uint32_t payload, total;

@@ -47,7 +47,8 @@ Rule rule_of(PayloadRule r) {
 
 }  // namespace
 
-TEST_CASE("IBA 9.2.2: every opcode has its headers, payload rule and direction; no other is known", "[tables]") {
+TEST_CASE("IBA 9.2.2, table 38: every opcode has its headers, payload rule and direction; no other is known",
+          "[tables]") {
   std::map<int, Row> rows;
   for (const Row& r : kRows) rows[r.opcode] = r;
   for (int op = 0; op < 256; ++op) {
@@ -140,7 +141,8 @@ TEST_CASE("IBA 9.3: extended headers are laid out as specified", "[tables]") {
   CHECK((b[0] == 0xAA && b[3] == 0xDD));
 }
 
-TEST_CASE("IBA 9.7.4.1.6: RC payload lengths that break the opcode's rule get NAK invalid request", "[tables][rc]") {
+TEST_CASE("IBA 9.7.4.1.6, C9-92: RC payload lengths that break the opcode's rule get NAK invalid request",
+          "[tables][rc]") {
   constexpr std::uint32_t kMtu = 256;
   for (const Row& row : kRows) {
     if (row.opcode >= 0x20 || !row.request) continue;

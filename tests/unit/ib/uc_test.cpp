@@ -192,7 +192,7 @@ TEST_CASE("IBA 9.8.2.2: no receive request: SEND and WRITE with immediate are dr
   CHECK(p.b.recvs().size() == 1);
 }
 
-TEST_CASE("IBA 9.8.2.2: UC payload rules", "[uc]") {
+TEST_CASE("IBA 9.8.2.2, C9-92: UC payload rules", "[uc]") {
   UcPair p;
   p.b.post_recv(1, {p.b.sge(0, 1000)});
   p.give(uc(Op::send_first, 100, 255));

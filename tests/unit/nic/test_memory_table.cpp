@@ -142,20 +142,20 @@ TEST_CASE("key indices are used again late and never with the same key", "[memor
   CHECK(std::adjacent_find(seen.begin(), seen.end()) == seen.end());
 }
 
-TEST_CASE("IBA 10.6.7.2: binding a window checks the region", "[memory]") {
+TEST_CASE("IBA 10.6.7.2, C10-72, C10-73, C10-74, C10-75, o10-37.2.40: binding a window checks the region", "[memory]") {
   Keys k;
   const MemoryRegion& mr = k.region(kAll);
   const MemoryWindow& mw = k.window(2);
   auto b = k.bind(mw, mr, kAccessRemoteRead);
   MemStatus want = MemStatus::bad_bounds;
-  SECTION("C10-75: range outside the region") { b.length = 901; }
-  SECTION("C10-75: range that wraps around") { b.addr = UINT64_MAX - 10; }
-  SECTION("o10-37.2.40: length 0 of a type 2 window") { b.length = 0; }
+  SECTION("range outside the region") { b.length = 901; }
+  SECTION("range that wraps around") { b.addr = UINT64_MAX - 10; }
+  SECTION("length 0 of a type 2 window") { b.length = 0; }
   SECTION("region without MW_BIND") {
     b.mr_lkey = k.region(kAll & ~kAccessMwBind).lkey;
     want = MemStatus::bad_access;
   }
-  SECTION("C10-74: write window over a region without local write") {
+  SECTION("write window over a region without local write") {
     b.mr_lkey = k.region(kAccessRemoteRead | kAccessMwBind).lkey;
     b.access = kAccessRemoteWrite;
     want = MemStatus::bad_access;
@@ -185,7 +185,8 @@ TEST_CASE("IBA 10.6.7.2: binding a window checks the region", "[memory]") {
   CHECK(k.remote(mw.rkey, mr.iova + 100, 8, kAccessRemoteRead) == MemStatus::bad_key);
 }
 
-TEST_CASE("IBA 10.6.7.2.3: a type 2 window serves the QP that bound it, until it is invalidated", "[memory]") {
+TEST_CASE("IBA 10.6.7.2.3, o10-37.2.30: a type 2 window serves the QP that bound it, until it is invalidated",
+          "[memory]") {
   Keys k;
   const MemoryRegion& mr = k.region(kAll);
   const MemoryWindow& mw = k.window(2);
@@ -206,7 +207,7 @@ TEST_CASE("IBA 10.6.7.2.3: a type 2 window serves the QP that bound it, until it
   auto again = b;
   again.mw_rkey = rkey;
   again.new_rkey = rkey + 1;
-  CHECK(k.table->bind_mw(1, 5, again) == MemStatus::bad_access);  // o10-37.2.30: bound already
+  CHECK(k.table->bind_mw(1, 5, again) == MemStatus::bad_access);  // bound already
 
   CHECK(k.table->invalidate(1, 6, rkey) == MemStatus::bad_key);
   CHECK(k.table->invalidate(2, 5, rkey) == MemStatus::bad_key);
@@ -260,10 +261,17 @@ TEST_CASE("IBA 10.6.7.1: a type 1 window is re-bound at any time and serves ever
   CHECK(k.remote(unbind.new_rkey, mr.iova, 8, kAccessRemoteWrite) == MemStatus::bad_key);
 }
 
-TEST_CASE("a region cannot be invalidated, a removed window releases its region", "[memory]") {
+TEST_CASE("IBA 10.6.5: a region that was not registered by a work request cannot be invalidated", "[memory]") {
   Keys k;
   const MemoryRegion& mr = k.region(kAll);
   CHECK(k.table->invalidate(1, 5, mr.rkey) == MemStatus::bad_access);
+  CHECK(k.table->invalidate(2, 5, mr.rkey) == MemStatus::bad_key);
+  CHECK(k.remote(mr.rkey, mr.iova, 8, kAccessRemoteRead) == MemStatus::ok);
+}
+
+TEST_CASE("a removed window releases its region", "[memory]") {
+  Keys k;
+  const MemoryRegion& mr = k.region(kAll);
   const MemoryWindow& mw = k.window(2);
   const auto b = k.bind(mw, mr, kAccessRemoteRead);
   REQUIRE(k.table->bind_mw(1, 5, b) == MemStatus::ok);

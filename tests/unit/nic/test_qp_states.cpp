@@ -147,7 +147,52 @@ TEST_CASE("posts that the QP's type or size does not allow: EINVAL", "[states]")
   CHECK(p.quiet());
 }
 
-TEST_CASE("freed QPNs are used again as late as possible, in the order they were freed", "[states]") {
+TEST_CASE("IBA table 56: each service type takes its own requests and no others", "[states]") {
+  Host host;
+  Party p(host);
+  Pair rc(p, p);
+  Pair uc(p, p, ib::QpType::uc);
+  QueuePair* ud = p.make_qp(ib::QpType::ud);
+  to_rts(ud, {}, 0);
+  AddressHandle* ah = nullptr;
+  REQUIRE(p.ctx->create_ah(p.pd, p.address(p.gid_index()), &ah) == 0);
+  struct Row {
+    WrOpcode op;
+    bool rc, uc, ud;
+  };
+  const Row rows[] = {
+      {WrOpcode::send, true, true, true},
+      {WrOpcode::send_with_imm, true, true, true},
+      {WrOpcode::send_with_inv, true, false, false},
+      {WrOpcode::rdma_write, true, true, false},
+      {WrOpcode::rdma_write_with_imm, true, true, false},
+      {WrOpcode::rdma_read, true, false, false},
+      {WrOpcode::atomic_cmp_and_swp, true, false, false},
+      {WrOpcode::atomic_fetch_and_add, true, false, false},
+      {WrOpcode::local_inv, true, true, false},
+      {WrOpcode::bind_mw, true, true, false},
+  };
+  // In ERR what is posted is checked as ever, and then flushed.
+  for (QueuePair* qp : {rc.a, uc.a, ud}) REQUIRE(qp->modify(state_only(QpState::err), ib::kAttrState) == 0);
+  std::size_t taken = 0;
+  for (const Row& row : rows) {
+    CAPTURE(static_cast<int>(row.op));
+    const auto try_on = [&](QueuePair* qp, bool allowed) {
+      const int result =
+          post(qp, {.opcode = row.op, .sges = {sge(p, 0, 8)}, .ah = ah->number, .remote_qpn = ud->qpn()});
+      CHECK(result == (allowed ? 0 : EINVAL));
+      taken += result == 0;
+    };
+    try_on(rc.a, row.rc);
+    try_on(uc.a, row.uc);
+    try_on(ud, row.ud);
+  }
+  for (const Completion& c : p.wait(taken)) CHECK(c.status == WcStatus::wr_flush_err);
+  CHECK(p.quiet());
+  CHECK(p.ctx->destroy_ah(ah) == 0);
+}
+
+TEST_CASE("IBA 12.9.8.4: freed QPNs are used again as late as possible, in the order they were freed", "[states]") {
   Host host;
   Party p(host);
   std::vector<std::uint32_t> order;

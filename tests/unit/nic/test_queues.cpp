@@ -160,7 +160,7 @@ TEST_CASE("destroying a CQ removes its queued events", "[cq]") {
   CHECK(channel->destroy() == 0);
 }
 
-TEST_CASE("IBA 10.2.6.3: a CQ that overflows is in error, with every QP that completes to it", "[cq]") {
+TEST_CASE("IBA 10.2.6.3, 11.6.3.2: a CQ that overflows is in error, with every QP that completes to it", "[cq]") {
   Host host;
   Party p(host.socket(), 64);
   CompletionQueue* small = nullptr;
