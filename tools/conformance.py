@@ -1,18 +1,21 @@
 #!/usr/bin/python3
 """Makes docs/conformance.md: which clause of which specification is implemented where and tested by what.
 
-A clause is tagged in a comment of protocols/ or engine/ (`// IBA C9-61`, `// IBA 9.7.4.1.2, 9.7.5`,
-`// RFC 4861 s7.2.6`) and in the name of a test (`TEST_CASE("IBA C9-61: ...")`). A test of a clause is a
-test of every clause that contains it: one of 9.7.4.1.2 tests 9.7.4.1, too. An RFC without a section is a
-reference and needs no test.
+A clause is tagged in a comment of protocols/ or engine/ (`// IBA C9-94`, `// IBA 9.7.4.1.2, 9.7.5`,
+`// RFC 4861 s7.2.6`) and in the name of a test (`TEST_CASE("IBA C9-94: ...")`, `TEST_CASE("RFC 4861 7.2.6:
+...")`; the `s` before a section may be left out). A clause is tested when a test names it or one of its
+subsections: a test of 9.7.4.1.2 is one of 9.7.4.1, too. An RFC without a section is a reference and needs
+no test.
 
 Usage: conformance.py [--check | --untested]
   (nothing)   writes docs/conformance.md
-  --check     exit code 1 when a clause tagged in protocols/ has no test, or the document is out of date
+  --check     exit code 1 when a clause tagged in protocols/ or engine/nic/ has no test, or the document is
+              out of date
   --untested  lists the clauses without a test and where they stand
 """
 import argparse
 import collections
+import os
 import pathlib
 import re
 import sys
@@ -20,43 +23,50 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "conformance.md"
 SOURCES = ("protocols", "engine")
-MUST_TEST = "protocols"
+MUST_TEST = ("protocols/", "engine/nic/")
 
 LIST = r"\s*(?:,|and)\s*"
 NUMBER = r"A?\d+(?:\.\d+)+"
-IBA_CLAUSE = r"(?:o?C[A-Z]?\d+-\d+(?:\.\d+)*(?:\.[a-z]\d+)?|%s|tables?\s+\d+(?:(?:,\s*|\s+and\s+|\s+to\s+)\d+)*)" % NUMBER
+STATEMENT = r"[Co]A?\d+-\d+(?:\.\d+)*(?:\.[a-z]\d+)?"
+TABLES = r"tables?\s+\d+(?:(?:,\s*|\s+and\s+|\s+to\s+)\d+)*(?![\d.-])"
+IBA_CLAUSE = "(?:%s|%s|%s)" % (STATEMENT, NUMBER, TABLES)
 IBA = re.compile(r"\bIBA\s+(%s(?:%s%s)*)" % (IBA_CLAUSE, LIST, IBA_CLAUSE))
-RFC = re.compile(r"\bRFC\s?(\d+)((?:%s|\s+)(?:s|appendix\s+)[A-Z0-9]+(?:\.\d+)*(?:%s(?:s|appendix\s+)[A-Z0-9]+(?:\.\d+)*)*)?"
-                 % (LIST, LIST))
+SECTION = r"(?:s?\d+(?:\.\d+)*\b|appendix\s+[A-Z]\b)"
+RFC = re.compile(r"\bRFC\s?(\d+)(\s+%s(?:%s%s)*)?" % (SECTION, LIST, SECTION))
 COMMENT = re.compile(r"//(.*)$")
 TEST_CASE = re.compile(r'\bTEST_CASE\(\s*((?:"(?:[^"\\]|\\.)*"\s*)+)')
 
 Clause = collections.namedtuple("Clause", "spec text")
 
 
+def iba_clauses(text):
+    """The clauses of a list as it follows "IBA"."""
+    found = []
+    for part in re.findall(IBA_CLAUSE, text):
+        if not part.startswith("table"):
+            found.append(Clause("IBA", part))
+            continue
+        numbers = [int(n) for n in re.findall(r"\d+", part)]
+        if " to " in part:
+            numbers = range(numbers[0], numbers[-1] + 1)
+        found += [Clause("IBA", "table %d" % n) for n in numbers]
+    return found
+
+
 def clauses_in(text):
     """The clauses that a piece of text names."""
     found = []
     for match in IBA.finditer(text):
-        for part in re.split(r",\s*|\s+and\s+(?=[A-Zo]|\d+\.|tables?)", match.group(1)):
-            part = part.strip()
-            table = re.match(r"tables?\s+(\d+)(?:\s+to\s+(\d+))?", part)
-            if table:
-                numbers = [int(n) for n in re.findall(r"\d+", part)]
-                if table.group(2):
-                    numbers = range(numbers[0], numbers[1] + 1)
-                found += [Clause("IBA", "table %d" % n) for n in numbers]
-            elif re.fullmatch(IBA_CLAUSE, part):
-                found.append(Clause("IBA", part))
+        found += iba_clauses(match.group(1))
     for match in RFC.finditer(text):
         spec = "RFC " + match.group(1)
-        sections = re.findall(r"(?:s|appendix\s+)([A-Z0-9]+(?:\.\d+)*)", match.group(2) or "")
-        found += [Clause(spec, s) for s in sections] or [Clause(spec, "")]
+        sections = re.findall(r"\b[A-Z]\b|\d+(?:\.\d+)*", match.group(2) or "")
+        found += [Clause(spec, s) for s in sections or [""]]
     return found
 
 
 def scan_sources():
-    """Clause -> sorted list of files whose comments name it."""
+    """Clause -> set of files whose comments name it."""
     where = collections.defaultdict(set)
     for top in SOURCES:
         for path in sorted((ROOT / top).rglob("*")):
@@ -80,17 +90,11 @@ def scan_tests():
     return tests
 
 
-def covers(test, clause):
-    """True when a test of clause `test` tests `clause`."""
-    return test.spec == clause.spec and (test.text == clause.text or test.text.startswith(clause.text + "."))
-
-
-def tests_of(clause, tests):
-    found = []
-    for tested, cases in tests.items():
-        if covers(tested, clause):
-            found += [c for c in cases if c not in found]
-    return sorted(found)
+def subsections(clause, tests):
+    """The clauses within `clause` that tests name; of an RFC as a whole, all its sections."""
+    def within(other):
+        return other.spec == clause.spec and other.text.startswith(clause.text + "." if clause.text else "")
+    return sorted((c for c in tests if c != clause and within(c)), key=sort_key)
 
 
 def sort_key(clause):
@@ -101,23 +105,43 @@ def sort_key(clause):
 
 def untested(where, tests):
     return [c for c in sorted(where, key=sort_key)
-            if c.text and not tests_of(c, tests) and any(f.startswith(MUST_TEST + "/") for f in where[c])]
+            if c.text and c not in tests and not subsections(c, tests) and
+            any(f.startswith(MUST_TEST) for f in where[c])]
+
+
+def link(path):
+    return "[%s](%s)" % (pathlib.PurePath(path).name, os.path.relpath(ROOT / path, DOCUMENT.parent))
+
+
+def what_is_tested(name):
+    """The name of a test without the clauses at its beginning, which the row names already."""
+    head, colon, rest = name.partition(": ")
+    return (rest if colon and clauses_in(head) else name).replace("|", "\\|").replace("<", "&lt;")
+
+
+def tests_cell(clause, tests):
+    """The tests that name the clause, by file; or else the subsections whose rows have some."""
+    by_file = collections.defaultdict(list)
+    for path, name in tests.get(clause, ()):
+        by_file[path].append(what_is_tested(name))
+    if by_file:
+        return "<br>".join("<br>– ".join([link(path)] + sorted(names)) for path, names in sorted(by_file.items()))
+    parts = subsections(clause, tests)
+    return "see " + ", ".join(c.text for c in parts) if parts else ""
 
 
 def document(where, tests):
     lines = ["# Conformance", "",
              "Made by `tools/conformance.py` from the clauses named in comments and in the names of tests; do not edit.",
-             "IBA is the InfiniBand Architecture Specification, volume 1, with its annexes A16 (RoCE) and A17 (RoCE v2)."]
+             "IBA is the InfiniBand Architecture Specification, volume 1, with its annexes A16 (RoCE) and A17 (RoCE v2).",
+             "A clause that no test names itself is tested by those of its subsections, which its row lists."]
     spec = None
-    every = set(where) | set(tests)
-    for clause in sorted(every, key=sort_key):
+    for clause in sorted(set(where) | set(tests), key=sort_key):
         if clause.spec != spec:
             spec = clause.spec
             lines += ["", "## " + spec, "", "| clause | implemented in | tests |", "|---|---|---|"]
-        files = "<br>".join("`%s`" % f for f in sorted(where.get(clause, ())))
-        cases = "<br>".join(name.replace("|", "\\|") for _, name in tests_of(clause, tests) if clause.text) or (
-            "<br>".join(name.replace("|", "\\|") for _, name in tests.get(clause, ())))
-        lines.append("| %s | %s | %s |" % (clause.text or "(whole)", files, cases))
+        files = "<br>".join(link(f) for f in sorted(where.get(clause, ())))
+        lines.append("| %s | %s | %s |" % (clause.text or "(whole)", files, tests_cell(clause, tests)))
     return "\n".join(lines) + "\n"
 
 
