@@ -1,6 +1,5 @@
 #include <atomic>
 #include <csignal>
-#include <mutex>
 
 #include <ucontext.h>
 
@@ -37,28 +36,20 @@ int kernel_sigaction(int sig, const KernelSigaction* act, KernelSigaction* old) 
   return static_cast<int>(raw_syscall(SYS_rt_sigaction, sig, raw_pointer(act), raw_pointer(old), sizeof(std::uint64_t)));
 }
 
-// What was installed before us. Written under g_install_lock, read by the handler: two copies, switched by an index.
-struct Previous {
-  KernelSigaction slot[2];
-  std::atomic<unsigned> current{0};
-  std::atomic<bool> set{false};
+using Handler = void (*)(int, siginfo_t*, void*);
 
-  void store(const KernelSigaction& a) {
-    unsigned next = current.load(std::memory_order_relaxed) ^ 1u;
-    slot[next] = a;
-    current.store(next, std::memory_order_release);
-    set.store(true, std::memory_order_release);
-  }
-  KernelSigaction load() const { return slot[current.load(std::memory_order_acquire)]; }
-};
-
+// Handlers that were installed when we put ourselves in front, oldest first. One of them may call us as its
+// predecessor: then it is the turn of the one before it.
 struct Chain {
+  static constexpr int kLevels = 16;
   int signal;
-  Previous first;   // installed when we came first: what a handler that calls us in its turn gets
-  Previous latest;  // installed when we last put ourselves in front
+  std::atomic<int> levels{0};
+  std::atomic<Handler> behind[kLevels]{};
 };
-Chain g_chains[] = {{SIGSEGV, {}, {}}, {SIGBUS, {}, {}}};
+Chain g_chains[] = {{SIGSEGV}, {SIGBUS}};
 SpinLock g_install_lock;
+// Level that is being called. A handler that never returns leaves it behind; the kernel's next call sets it anew.
+__attribute__((tls_model("initial-exec"))) thread_local int t_level = 0;
 
 void handle_default(int sig, const siginfo_t* info) {
   KernelSigaction dfl{};
@@ -69,14 +60,14 @@ void handle_default(int sig, const siginfo_t* info) {
   }
 }
 
-void call_previous(const KernelSigaction& a, int sig, siginfo_t* info, void* context) {
-  const auto address = reinterpret_cast<std::uintptr_t>(a.handler);
+void call_handler(Handler h, int sig, siginfo_t* info, void* context) {
+  const auto address = reinterpret_cast<std::uintptr_t>(h);
   if (address == reinterpret_cast<std::uintptr_t>(SIG_DFL)) return handle_default(sig, info);
   if (address == reinterpret_cast<std::uintptr_t>(SIG_IGN)) {
     if (info->si_code > 0) handle_default(sig, info);  // a fault cannot be ignored
     return;
   }
-  a.handler(sig, info, context);  // without SA_SIGINFO it takes one argument and leaves the others alone
+  h(sig, info, context);  // without SA_SIGINFO it takes one argument and leaves the others alone
 }
 
 // Registers of a fault inside the guarded functions are set so that the function returns 1.
@@ -92,20 +83,32 @@ bool fix_up(const siginfo_t* info, void* context) {
   return true;
 }
 
+// True when the kernel called the handler whose frame this is, not another handler: the kernel puts the context right
+// above the return address (struct rt_sigframe).
+inline bool called_by_kernel(const void* frame, const void* context) {
+  return static_cast<const char*>(frame) + 2 * sizeof(void*) == context;
+}
+
 __attribute__((no_sanitize("address", "thread", "undefined"))) void on_fault(int sig, siginfo_t* info, void* context) {
   if (fix_up(info, context)) return;
   const Chain& chain = g_chains[sig == SIGSEGV ? 0 : 1];
-  // A handler that the application installed behind us may call us as its predecessor: going to `latest` again, which
-  // is that handler, would never end.
-  const bool from_kernel = __builtin_return_address(0) == reinterpret_cast<void*>(softrnic_signal_return);
-  call_previous((from_kernel ? chain.latest : chain.first).load(), sig, info, context);
+  const bool from_kernel = called_by_kernel(__builtin_frame_address(0), context);
+  const int level = (from_kernel ? chain.levels.load(std::memory_order_acquire) : t_level) - 1;
+  if (level < 0) return handle_default(sig, info);
+  t_level = level;
+  call_handler(chain.behind[level].load(std::memory_order_relaxed), sig, info, context);
+  t_level = level + 1;
 }
 
 void put_in_front(Chain& chain) {
   KernelSigaction now{};
   if (kernel_sigaction(chain.signal, nullptr, &now) != 0 || now.handler == on_fault) return;
-  if (!chain.first.set.load(std::memory_order_relaxed)) chain.first.store(now);
-  chain.latest.store(now);
+  const int n = chain.levels.load(std::memory_order_relaxed);
+  if (n == 0 || chain.behind[n - 1].load(std::memory_order_relaxed) != now.handler) {
+    const int at = n < Chain::kLevels ? n : n - 1;
+    chain.behind[at].store(now.handler, std::memory_order_relaxed);
+    chain.levels.store(at + 1, std::memory_order_release);
+  }
   // The flags and the mask of the handler behind us hold for us, so that it runs as it expects to.
   KernelSigaction ours{};
   ours.handler = on_fault;

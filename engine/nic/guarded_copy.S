@@ -184,8 +184,7 @@ softrnic_guard_fault:
         ret
         .cfi_endproc
 
-// The return of our signal handlers to the kernel (SA_RESTORER). Its address as a handler's return address also tells
-// that the kernel called the handler, not another handler.
+// The return of our signal handlers to the kernel (SA_RESTORER).
         .globl  softrnic_signal_return
         .hidden softrnic_signal_return
         .type   softrnic_signal_return, @function

@@ -70,6 +70,8 @@ TEST_CASE("fork: objects of the parent give errors in the child and can be destr
   CHECK(channel->destroy() == 0);
 }
 
+#ifndef __SANITIZE_THREAD__  // which allows no threads in a child of a process with threads
+
 TEST_CASE("fork: a context of the parent attaches anew in the child, which can talk to the parent", "[fork]") {
   Host host;
   Party a(host), b(host);
@@ -117,6 +119,7 @@ TEST_CASE("fork: a context of the parent attaches anew in the child, which can t
     };
     _exit(child());
   }
+  close(to_parent[1]);
   std::uint32_t qpn = 0;
   REQUIRE(read(to_parent[0], &qpn, sizeof qpn) == sizeof qpn);
   REQUIRE(end->modify(rtr_attrs(av, qpn), kRcRtrMask) == 0);
@@ -129,7 +132,7 @@ TEST_CASE("fork: a context of the parent attaches anew in the child, which can t
   waitpid(pid, &status, 0);
   CHECK(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == 0);
-  for (int fd : {to_parent[0], to_parent[1], to_child[0], to_child[1]}) close(fd);
+  for (int fd : {to_parent[0], to_child[0], to_child[1]}) close(fd);
 }
 
 TEST_CASE("fork while other threads are at it", "[fork]") {
@@ -163,3 +166,5 @@ TEST_CASE("fork while other threads are at it", "[fork]") {
   traffic.join();
   CHECK(done > 0);
 }
+
+#endif
