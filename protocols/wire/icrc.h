@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "protocols/common/bytes.h"
+#include "protocols/wire/crc32_clmul.h"
 
 namespace softrnic::wire {
 
@@ -62,6 +63,12 @@ inline constexpr std::uint32_t kIcrcAfterLrh = 0xDEBB20E3u;
 // State after `length` more bytes. ISA-L needs some 15 ns however short the input is; tables do a few
 // words in less.
 inline std::uint32_t icrc_update(std::uint32_t state, const std::uint8_t* p, std::size_t length) {
+  if (length >= kCrc32WideMin && has_crc32_wide()) {
+    const std::size_t whole = length & ~std::size_t{15};
+    state = crc32_wide(state, p, whole);
+    p += whole;
+    length -= whole;
+  }
   if (length >= 16) return ~crc32_gzip_refl(~state, p, length);
   for (; length >= 4; p += 4, length -= 4) state = detail::crc_word<0>(state ^ detail::load_le32(p));
   for (; length != 0; ++p, --length) state = detail::kCrcTables[0][(state ^ *p) & 0xFF] ^ state >> 8;
@@ -72,6 +79,18 @@ inline std::uint32_t icrc_update(std::uint32_t state, const std::uint8_t* p, std
 inline std::uint32_t icrc_update_bth(std::uint32_t state, const std::uint8_t* bth) {
   return detail::crc_word<8>(state ^ detail::load_le32(bth)) ^ detail::crc_word<4>(detail::load_le32(bth + 4) | 0xFF) ^
          detail::crc_word<0>(detail::load_le32(bth + 8));
+}
+
+// State after a transport packet of `length` >= 12 bytes: a BTH, as icrc_update_bth() has it, and what follows.
+inline std::uint32_t icrc_update_transport(std::uint32_t state, const std::uint8_t* bth, std::size_t length) {
+  constexpr std::size_t kBth = 12;
+  alignas(16) static constexpr std::uint8_t kOnes[16] = {0, 0, 0, 0, 0xFF};
+  if (length < 16 || length >= kBth + kCrc32WideMin || !has_crc32_blocks()) {
+    return icrc_update(icrc_update_bth(state, bth), bth + kBth, length - kBth);
+  }
+  const std::size_t whole = length & ~std::size_t{15};
+  state = crc32_blocks(state, bth, whole, kOnes);
+  return icrc_update(state, bth + whole, length - whole);
 }
 
 // What a big-endian 16-bit field adds to the state (of the same bytes with this field zero) when
