@@ -27,7 +27,7 @@ bool is_multicast_gid(const Gid& gid);  // ff00::/8, or an IPv4-mapped 224.0.0.0
 struct AddressEntry {
   std::atomic<bool> live{false};
   PdHandle pd = 0;
-  roce::HeaderTemplate headers;
+  mutable roce::HeaderTemplate headers;  // under the progress lock
   Gid dgid{};
   bool multicast = false;
   bool local = false;

@@ -56,6 +56,8 @@ struct QueuePair::Impl {
   bool peer_known = false;
   roce::Version version = roce::Version::v2;
   Gid local_gid{}, remote_gid{};
+  roce::HeaderTemplate rx_headers;      // RC, UC: of a frame that was good; empty: none yet
+  std::uint32_t rx_strangers = 0;       // good frames with other headers
   dp::PathPosition last_request;        // where the newest request packet ended on the path
   bool request_sent = false;            // last_request is valid
   std::unique_ptr<ib::TxPacket> held;   // UD: taken from the transport, but its path had no room

@@ -80,6 +80,7 @@ void connect(Vf::Impl& v, QueuePair::Impl& q, const Route& r, std::uint32_t mtu)
   if (r.peer != dp::kNoVf) v.path_by_vf[r.peer] = q.path;
   q.peer = r.peer;
   q.peer_known = true;
+  q.rx_headers = {};
   q.version = r.address.params.version;
   q.local_gid = r.address.params.sgid;
   q.remote_gid = r.address.params.dgid;
@@ -93,6 +94,7 @@ void disconnect(Vf::Impl& v, QueuePair::Impl& q) {
   v.timers.remove(q);
   q.path = nullptr;
   q.peer_known = false;
+  q.rx_headers = {};
   q.request_sent = q.held_valid = false;
 }
 

@@ -5,6 +5,7 @@
 #include "engine/nic/vf_impl.h"
 #include "protocols/ib/opcode.h"
 #include "protocols/wire/bth.h"
+#include "protocols/wire/eth.h"
 #include "protocols/wire/eths.h"
 
 namespace softrnic::nic {
@@ -12,6 +13,10 @@ namespace {
 
 constexpr std::uint32_t kMulticastQpn = 0xFFFFFF;
 constexpr std::uint8_t kEcnCe = 3;
+constexpr std::uint32_t kIcrcSize = 4;
+constexpr std::uint32_t kLearn = 64;  // good frames with unfamiliar headers before the headers are taken as usual ones
+constexpr std::uint32_t kBehindV4 = 14 + 20 + 8, kBehindV6 = 14 + 40 + 8, kBehindV1 = 14 + 40;
+constexpr std::uint32_t kShortestFrame = kBehindV4 + wire::kBthSize + kIcrcSize;
 
 bool same(const Gid& a, const Gid& b) {
   std::uint64_t x[2], y[2];
@@ -39,6 +44,14 @@ bool Vf::Impl::on_frame(void* ctx, dp::VfId ingress, Bytes frame) {
 }
 
 void Vf::Impl::receive(dp::VfId ingress, Bytes frame) {
+  if (QpImpl* qp = familiar(ingress, frame); qp != nullptr) {
+    const std::uint32_t at = qp->rx_headers.size();
+    const auto transport = static_cast<std::uint32_t>(frame.size()) - at - kIcrcSize;
+    std::uint32_t icrc;
+    std::memcpy(&icrc, frame.data() + at + transport, kIcrcSize);
+    if (icrc != qp->rx_headers.icrc(frame.data(), transport)) return drops.count(roce::FrameError::bad_icrc);
+    return deliver(*qp, ib::RxPacket{.bth = frame.subspan(at, transport)});
+  }
   roce::RxFrame f;
   if (const roce::FrameError e = roce::parse(frame, &f); e != roce::FrameError::none) return drops.count(e);
   const std::uint32_t dest = wire::BthView(f.transport.data()).dest_qpn();
@@ -55,7 +68,26 @@ void Vf::Impl::receive(dp::VfId ingress, Bytes frame) {
     return;
   }
   if (!roce::icrc_ok(f)) return drops.count(roce::FrameError::bad_icrc);
+  const bool plain = !f.has_vlan && (f.traffic_class & 3) != kEcnCe;
+  if (plain && qp->rx_strangers++ % kLearn == 0) qp->rx_headers = roce::HeaderTemplate::of(frame, f);
   deliver(*qp, f, nullptr);
+}
+
+// The QP of a frame whose headers are those of an earlier one that it took in: nothing about them is left to check, and
+// no header field that the transport wants to know is set.
+Vf::Impl::QpImpl* Vf::Impl::familiar(dp::VfId ingress, Bytes frame) const {
+  if (frame.size() < kShortestFrame) return nullptr;
+  std::uint32_t at = kBehindV6;  // offset of the BTH
+  switch (load_be16(frame.data() + 12)) {
+    case wire::kEthertypeIpv4: at = kBehindV4; break;
+    case wire::kEthertypeIpv6: break;
+    case roce::kEthertypeV1: at = kBehindV1; break;
+    default: return nullptr;
+  }
+  if (frame.size() < at + wire::kBthSize) return nullptr;
+  QpImpl* qp = find_qp(wire::BthView(frame.data() + at).dest_qpn());
+  if (qp == nullptr || qp->rx_headers.size() != at || ingress != qp->peer) return nullptr;
+  return qp->rx_headers.matches(frame) ? qp : nullptr;
 }
 
 // The source of a connected QP is the VF that owns the destination QPN, with the address of its path (design rule 6).
@@ -71,7 +103,11 @@ void Vf::Impl::deliver(QpImpl& qp, const roce::RxFrame& f, const std::uint8_t* g
   p.has_grh = grh != nullptr;
   p.sl = priority_of(f);
   p.ce_marked = (f.traffic_class & 3) == kEcnCe;
-  if (may_complete(f.transport[0])) --completions_left;
+  deliver(qp, p);
+}
+
+void Vf::Impl::deliver(QpImpl& qp, const ib::RxPacket& p) {
+  if (may_complete(p.bth[0])) --completions_left;
   qp.ib.on_packet(now(), memory, p);
   touched.push_back(qp);
 }

@@ -16,7 +16,7 @@ void Vf::Impl::serve(QpImpl& qp, int budget) {
   if (qp.waiting != Waiting::blocked || (qp.held_valid && qp.ib.state() == ib::QpState::err)) {
     switch (transmit(qp, budget)) {
       case Sent::nothing_left:
-        stop_waiting(qp);
+        if (qp.waiting != Waiting::no) stop_waiting(qp);
         break;
       case Sent::budget:
         if (qp.waiting == Waiting::no) {
@@ -100,13 +100,14 @@ Vf::Impl::Sent Vf::Impl::transmit_datagrams(QpImpl& qp, int budget) {
   return Sent::budget;
 }
 
-bool Vf::Impl::send_frame(const roce::HeaderTemplate& headers, dp::Path& path, const ib::TxPacket& packet) {
+bool Vf::Impl::send_frame(roce::HeaderTemplate& headers, dp::Path& path, const ib::TxPacket& packet) {
   const std::uint32_t transport = packet.header_len + packet.payload.length + packet.pad;
   const std::uint32_t size = headers.size() + transport + kIcrcSize;
   std::uint8_t* frame = fabric->begin(path, size);
   std::uint8_t* bth = frame + headers.size();
-  std::memcpy(bth, packet.header, packet.header_len);
-  if (!ib::gather(memory, packet, bth + packet.header_len)) return false;
+  // All of the array: what the packet does not have is written over, and a copy of that size is no call.
+  std::memcpy(bth, packet.header, sizeof packet.header);
+  if (packet.payload.length != 0 && !ib::gather(memory, packet, bth + packet.header_len)) return false;
   headers.write(frame, transport);
   const std::uint32_t icrc = headers.icrc(frame, transport);
   std::memcpy(bth + transport, &icrc, kIcrcSize);  // least significant byte first

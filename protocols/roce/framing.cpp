@@ -173,7 +173,6 @@ HeaderTemplate::HeaderTemplate(const PathParams& params) {
     ip.dst = ipv4_of(params.dgid);
     ip.store(l3);
     store_be16(l3 + 10, 0);
-    ip_sum_ = wire::inet_fold(wire::inet_sum(l3, Ipv4Header::kSize));
     size_ = static_cast<std::uint8_t>(l3_ + Ipv4Header::kSize);
   } else {
     Ipv6Header ip;
@@ -190,47 +189,79 @@ HeaderTemplate::HeaderTemplate(const PathParams& params) {
     UdpHeader{params.udp_sport, kUdpPort, 0, 0}.store(bytes_ + size_);
     size_ += UdpHeader::kSize;
   }
-  icrc_state_ = icrc_state_at_bth(l3, ipv4_, udp_);
+  prepare();
 }
 
-void HeaderTemplate::write(std::uint8_t* dst, std::uint32_t transport_len) const {
-  // Copies of fixed sizes that overlap: a copy of size_ bytes would be a call.
-  std::memcpy(dst, bytes_, 32);
-  if (size_ > 64) std::memcpy(dst + 32, bytes_ + 32, 16);
-  std::memcpy(dst + size_ - 32, bytes_ + size_ - 32, 32);
+// What patch() starts from: the length fields and the IPv4 checksum are zero.
+void HeaderTemplate::prepare() {
+  const std::uint8_t* l3 = bytes_ + l3_;
+  if (ipv4_) ip_sum_ = wire::inet_fold(wire::inet_sum(l3, Ipv4Header::kSize));
+  icrc_base_ = icrc_state_at_bth(l3, ipv4_, udp_);
+}
 
-  std::uint8_t* l3 = dst + l3_;
+HeaderTemplate HeaderTemplate::of(Bytes frame, const RxFrame& f) {
+  HeaderTemplate t;
+  t.size_ = static_cast<std::uint8_t>(f.transport.data() - frame.data());
+  t.l3_ = static_cast<std::uint8_t>(f.l3 - frame.data());
+  t.ipv4_ = f.ipv4;
+  t.udp_ = f.version == Version::v2;
+  std::memcpy(t.bytes_, frame.data(), t.size_);
+  std::uint8_t* l3 = t.bytes_ + t.l3_;
+  if (t.ipv4_) {
+    store_be16(l3 + 2, 0);
+    store_be16(l3 + 10, 0);
+  } else {
+    store_be16(l3 + 4, 0);
+  }
+  if (t.udp_) store_be16(t.bytes_ + t.size_ - 4, 0);
+  t.prepare();
+  return t;
+}
+
+bool HeaderTemplate::matches(Bytes frame) {
+  if (size_ == 0 || frame.size() < size_ + kMinTransport || (frame.size() - size_) % 4 != 0) return false;
+  set_length(static_cast<std::uint32_t>(frame.size() - size_ - kIcrcSize));
+  const std::uint8_t* p = frame.data();
+  std::uint64_t differences = 0;
+  // Words that overlap: the sizes are 42 bytes and more.
+  const auto compare = [&](std::uint32_t at) {
+    std::uint64_t a, b;
+    std::memcpy(&a, bytes_ + at, 8);
+    std::memcpy(&b, p + at, 8);
+    differences |= a ^ b;
+  };
+  for (std::uint32_t at = 0; at < 32; at += 8) compare(at);
+  for (std::uint32_t at = 32; at + 8 < size_; at += 8) compare(at);
+  compare(size_ - 8u);
+  return differences == 0 && (p[size_ + 1] & 0x0F) == 0;
+}
+
+// Sets the length fields, the IPv4 checksum, and the CRC state: that of the template plus what the fields add to it.
+void HeaderTemplate::patch(std::uint32_t transport_len) {
+  transport_len_ = transport_len;
+  std::uint8_t* l3 = bytes_ + l3_;
+  icrc_state_ = icrc_base_;
   std::uint32_t length = transport_len + kIcrcSize;
   if (udp_) {
     length += UdpHeader::kSize;
-    store_be16(dst + size_ - 4, static_cast<std::uint16_t>(length));
+    store_be16(bytes_ + size_ - 4, static_cast<std::uint16_t>(length));
+    icrc_state_ ^= wire::icrc_field16<2>(static_cast<std::uint16_t>(length));
   }
   if (ipv4_) {
     length += Ipv4Header::kSize;
     store_be16(l3 + 2, static_cast<std::uint16_t>(length));
     store_be16(l3 + 10, static_cast<std::uint16_t>(~wire::inet_fold(ip_sum_ + length)));
-  } else {
-    store_be16(l3 + 4, static_cast<std::uint16_t>(length));
+    icrc_state_ ^= wire::icrc_field16<kV4Headers - 4>(static_cast<std::uint16_t>(length));
+    return;
   }
+  store_be16(l3 + 4, static_cast<std::uint16_t>(length));
+  icrc_state_ ^= udp_ ? wire::icrc_field16<kV6Headers - 6>(static_cast<std::uint16_t>(length))
+                      : wire::icrc_field16<kV1Headers - 6>(static_cast<std::uint16_t>(length));
 }
 
-std::uint32_t HeaderTemplate::icrc(const std::uint8_t* frame, std::uint32_t transport_len) const {
-  // The state at the BTH is that of the template plus what the two length fields add to it.
-  std::uint32_t state = icrc_state_;
-  std::uint32_t length = transport_len + kIcrcSize;
-  if (udp_) {
-    length += UdpHeader::kSize;
-    state ^= wire::icrc_field16<2>(static_cast<std::uint16_t>(length));
-  }
-  if (ipv4_) {
-    state ^= wire::icrc_field16<kV4Headers - 4>(static_cast<std::uint16_t>(length + Ipv4Header::kSize));
-  } else if (udp_) {
-    state ^= wire::icrc_field16<kV6Headers - 6>(static_cast<std::uint16_t>(length));
-  } else {
-    state ^= wire::icrc_field16<kV1Headers - 6>(static_cast<std::uint16_t>(length));
-  }
-  const std::uint8_t* bth = frame + size_;
-  return icrc_finish(wire::icrc_update_bth(state, bth), bth + kBthSize, transport_len - kBthSize);
+std::uint32_t HeaderTemplate::icrc(const std::uint8_t* frame, std::uint32_t transport_len) {
+  set_length(transport_len);
+  return wire::icrc_value(wire::icrc_update_transport(icrc_state_, frame + size_, transport_len));
 }
 
 namespace {

@@ -1,6 +1,8 @@
 // RoCE v2 and v1 framing: what stands around the transport packet on Ethernet (IBA annexes A16, A17).
 #pragma once
 
+#include <cstring>
+
 #include "protocols/common/types.h"
 
 namespace softrnic::roce {
@@ -37,7 +39,10 @@ std::uint32_t flow_label_of_qpns(std::uint32_t lqpn, std::uint32_t rqpn);
 // Destination MAC of a multicast GID: 33:33 + last 4 bytes, or 01:00:5e + low 23 bits for IPv4-mapped.
 void multicast_mac(const Gid& mgid, std::uint8_t mac[6]);
 
-// Prebuilt headers of one path; each packet only patches lengths and the IPv4 checksum.
+struct RxFrame;
+
+// Prebuilt headers of one path. What depends on the size of a packet is kept for the last size: the packets of a
+// message, and mostly those of a program, have the same one.
 class HeaderTemplate {
  public:
   static constexpr std::uint32_t kMaxSize = 14 + 4 + 40 + 8;
@@ -49,21 +54,41 @@ class HeaderTemplate {
 
   // Writes the headers for a transport packet of `transport_len` bytes (BTH through pad, without ICRC)
   // to `dst`, which has size() bytes of room.
-  void write(std::uint8_t* dst, std::uint32_t transport_len) const;
+  void write(std::uint8_t* dst, std::uint32_t transport_len) {
+    set_length(transport_len);
+    // Copies of fixed sizes that overlap: a copy of size_ bytes would be a call.
+    std::memcpy(dst, bytes_, 32);
+    if (size_ > 64) std::memcpy(dst + 32, bytes_ + 32, 16);
+    std::memcpy(dst + size_ - 32, bytes_ + size_ - 32, 32);
+  }
 
   // ICRC of a complete frame whose headers were written by write(); `frame` starts at the Ethernet
   // header, the transport packet of `transport_len` bytes stands behind it. Value as stored:
   // store it least significant byte first.
-  std::uint32_t icrc(const std::uint8_t* frame, std::uint32_t transport_len) const;
+  std::uint32_t icrc(const std::uint8_t* frame, std::uint32_t transport_len);
+
+  // The template that the headers of a received frame come from; `frame` is the whole of it and parse() has accepted it.
+  static HeaderTemplate of(Bytes frame, const RxFrame& f);
+  // True when the headers of `frame` are what write() makes for its size, and a transport packet of a size that parse()
+  // accepts stands behind them. Such a frame needs no parsing: all but its lengths is known.
+  bool matches(Bytes frame);
 
  private:
+  void set_length(std::uint32_t transport_len) {
+    if (transport_len != transport_len_) patch(transport_len);
+  }
+  void prepare();
+  void patch(std::uint32_t transport_len);
+
   std::uint8_t bytes_[kMaxSize]{};
   std::uint8_t size_ = 0;
   std::uint8_t l3_ = 0;  // offset of the IP header or GRH
   bool ipv4_ = false;
   bool udp_ = false;
-  std::uint32_t ip_sum_ = 0;      // IPv4 header sum without the total length
-  std::uint32_t icrc_state_ = 0;  // CRC state at the BTH, the length fields counting as zero
+  std::uint32_t ip_sum_ = 0;         // IPv4 header sum without the total length
+  std::uint32_t icrc_base_ = 0;      // CRC state at the BTH, the length fields counting as zero
+  std::uint32_t transport_len_ = 0;  // that the length fields in bytes_ are for; 0: they are zero
+  std::uint32_t icrc_state_ = 0;     // CRC state at the BTH with them
 };
 
 // Why a frame was not taken in. Each has a counter of that name.

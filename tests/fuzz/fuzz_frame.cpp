@@ -69,7 +69,7 @@ void round_trip(Reader& in) {
   Input transport = in.rest();
   transport.resize(transport.size() < 12 ? 12 : (transport.size() + 3) & ~std::size_t{3});
   transport[1] &= 0xF0;
-  const roce::HeaderTemplate t(p);
+  roce::HeaderTemplate t(p);
   const auto length = static_cast<std::uint32_t>(transport.size());
   Input frame(t.size() + length + 4);
   t.write(frame.data(), length);
@@ -105,7 +105,7 @@ std::vector<Input> seeds() {
       out.push_back(d);
       // The frame itself as one from the network.
       Reader in(d.data() + 1, d.size() - 1);
-      const roce::HeaderTemplate t(read_path(in));
+      roce::HeaderTemplate t(read_path(in));
       Input f(1 + t.size() + transport + 4, 0);
       f[0] = 1;
       t.write(f.data() + 1, static_cast<std::uint32_t>(transport));

@@ -61,7 +61,7 @@ std::vector<std::uint8_t> make_transport(std::uint8_t opcode, std::uint32_t leng
   return t;
 }
 
-std::vector<std::uint8_t> make_frame(const roce::HeaderTemplate& path, const std::vector<std::uint8_t>& transport) {
+std::vector<std::uint8_t> make_frame(roce::HeaderTemplate path, const std::vector<std::uint8_t>& transport) {
   const auto length = static_cast<std::uint32_t>(transport.size());
   std::vector<std::uint8_t> f(path.size() + length + 4);
   path.write(f.data(), length);

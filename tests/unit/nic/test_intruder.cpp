@@ -41,7 +41,7 @@ std::vector<std::uint8_t> datagram(const Gid& sgid, const Gid& dgid, std::uint32
   roce::PathParams params;
   params.sgid = sgid;
   params.dgid = dgid;
-  const roce::HeaderTemplate headers(params);
+  roce::HeaderTemplate headers(params);
   const std::uint32_t transport = 12 + 8 + payload;
   std::vector<std::uint8_t> frame(headers.size() + transport + 4);
   std::uint8_t* bth = frame.data() + headers.size();

@@ -69,7 +69,7 @@ inline std::vector<std::uint8_t> transport_of(std::size_t payload) {
 }
 
 // The complete frame, ICRC included, as a sender makes it.
-inline std::vector<std::uint8_t> frame_of(const roce::HeaderTemplate& t, const std::vector<std::uint8_t>& transport) {
+inline std::vector<std::uint8_t> frame_of(roce::HeaderTemplate t, const std::vector<std::uint8_t>& transport) {
   const auto length = static_cast<std::uint32_t>(transport.size());
   std::vector<std::uint8_t> f(t.size() + length + 4, 0xEE);
   t.write(f.data(), length);

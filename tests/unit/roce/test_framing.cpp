@@ -108,7 +108,7 @@ TEST_CASE("IEEE 802.1Q: a VLAN tag carries priority and VLAN id", "[framing]") {
 }
 
 TEST_CASE("RFC 791: the IPv4 checksum is right for every length", "[framing]") {
-  const HeaderTemplate t(path_of(Framing::v2_ipv4));
+  HeaderTemplate t(path_of(Framing::v2_ipv4));
   std::uint8_t f[HeaderTemplate::kMaxSize];
   for (std::uint32_t n = 12; n <= 9000; n += 4) {
     t.write(f, n);
@@ -119,7 +119,7 @@ TEST_CASE("RFC 791: the IPv4 checksum is right for every length", "[framing]") {
 TEST_CASE("A template writes its size and not a byte more", "[framing]") {
   for (const Framing k : kFramings) {
     for (const bool vlan : {false, true}) {
-      const HeaderTemplate t(path_of(k, vlan));
+      HeaderTemplate t(path_of(k, vlan));
       std::vector<std::uint8_t> exact(t.size());
       t.write(exact.data(), 100);
       std::vector<std::uint8_t> roomy(t.size() + 64, 0xEE);
@@ -155,6 +155,46 @@ TEST_CASE("A frame comes apart into what it was made of", "[framing]") {
       }
     }
   }
+}
+
+TEST_CASE("IBA A17.3.1: the template of a received frame knows frames with the same headers", "[framing]") {
+  for (const Framing framing : kFramings) {
+    const auto f = frame_of(framing, 5);
+    RxFrame parsed;
+    REQUIRE(parse(f, &parsed) == FrameError::none);
+    HeaderTemplate t = HeaderTemplate::of(f, parsed);
+    REQUIRE(t.size() == parsed.transport.data() - f.data());
+    CHECK(t.matches(f));
+    // Another size of the same path, and its ICRC.
+    const auto longer = frame_of(framing, 300);
+    CHECK(t.matches(longer));
+    const auto transport = static_cast<std::uint32_t>(longer.size()) - t.size() - 4;
+    std::uint32_t stored;
+    std::memcpy(&stored, &longer[longer.size() - 4], 4);
+    CHECK(t.icrc(longer.data(), transport) == stored);
+    // Any bit of the headers, and what parse() looks at behind them.
+    std::string accepted;
+    for (std::uint32_t i = 0; i < t.size(); ++i) {
+      for (int bit = 0; bit < 8; ++bit) {
+        auto changed = f;
+        changed[i] ^= static_cast<std::uint8_t>(1 << bit);
+        if (t.matches(changed)) accepted += std::to_string(i) + " ";
+      }
+    }
+    CHECK(accepted == "");
+    auto version = f;
+    version[t.size() + 1] |= 1;
+    CHECK_FALSE(t.matches(version));
+    // Lengths that do not fit the frame.
+    for (std::size_t size = 0; size < f.size(); ++size) {
+      if (t.matches(Bytes(std::vector<std::uint8_t>(f.begin(), f.begin() + static_cast<long>(size))))) accepted += "cut";
+    }
+    auto padded = f;
+    padded.resize(padded.size() + 4);
+    CHECK_FALSE(t.matches(padded));
+    CHECK(accepted == "");
+  }
+  CHECK_FALSE(HeaderTemplate().matches(frame_of(Framing::v2_ipv4, 5)));
 }
 
 TEST_CASE("A frame cut anywhere is refused", "[framing]") {

@@ -44,7 +44,7 @@ inline std::vector<std::uint8_t> make_frame(const FrameSpec& spec) {
   roce::PathParams path;
   path.sgid = spec.sgid;
   path.dgid = spec.dgid;
-  const roce::HeaderTemplate headers(path);
+  roce::HeaderTemplate headers(path);
   const bool ud = (spec.opcode & 0xE0) == 0x60;
   const std::uint32_t transport = 12 + (ud ? 8 : 0) + spec.payload;
   std::vector<std::uint8_t> frame(headers.size() + transport + 4);
