@@ -8,6 +8,7 @@
 #include <sched.h>
 
 #include "engine/datapath/fabric_impl.h"
+#include "engine/datapath/fences.h"
 #include "engine/nic/raw_io.h"
 
 namespace softrnic::dp {
@@ -95,6 +96,8 @@ int Fabric::Impl::map_shared(control::Message& m) {
   inbox = inbox_memory.as<Inbox>();
   status = status_memory.as<StatusPage>();
   blocks = blocks_memory.as<BlockTable>();
+  registered = register_producer();
+  announce_fences(*inbox);
   by_slot[0] = &to_switch;
   vf_id = reply.vf_id;
   spare_block = reply.first_block;

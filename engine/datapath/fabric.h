@@ -74,6 +74,8 @@ class Fabric {
   // once.
   using OnFrame = bool (*)(void* ctx, VfId ingress, Bytes frame);
   int poll(int budget, OnFrame on_frame, void* ctx);
+  // Does poll() have something to do, but for what is done only now and then?
+  bool anything_pending() const;
 
   // --- sleeping and waking ---------------------------------------------------------------------------------
   void set_polling(ConsumerState state);  // app_polling or helper_polling for the channels in use
@@ -83,6 +85,11 @@ class Fabric {
   // notices; the next poll() or poll_control() acts on them.
   void wait(Nanos timeout);
   void wake();  // any thread
+  // Somebody waits here for long: peers that count as polling but have left our frames alone since the last call, at
+  // least kPatience ns ago, are asked to have their helper look. Lock held.
+  void nudge_slow_peers(Nanos now);
+  // A peer has asked that of us.
+  bool take_nudge();
   // Takes in notices of the control socket (peers, routes, death of the NIC process). True when something was handled.
   bool poll_control();
   // The GID table (of all devices) has changed: true once per change, with the new one. info() keeps the old one.

@@ -59,7 +59,7 @@ struct Fabric::Impl {
   // ---- sleeping (sleeping.cpp) ---------------------------------------------------------------------------------
   void set_state(Channel& ch, bool polling);
   void count_as_poller(bool polling);
-  bool anything_pending();
+  bool anything_pending() const;
 
   control::HelloInfo info;
   ControlLink link;
@@ -71,6 +71,7 @@ struct Fabric::Impl {
   const BlockTable* blocks = nullptr;
   int eventfd = -1;
   bool abandoned = false;  // in a child of fork()
+  bool registered = false; // producer_fence() may be left out
   unsigned cpus = 1;       // that this process may use
 
   // Found by VF id from any thread; the paths themselves belong to the progress lock once adopted.

@@ -42,6 +42,8 @@ struct Channel {
   bool dirty = false;         // frames were published since the last flush
   bool closing = false;       // the peer is gone: what it sent before is still taken
   std::uint32_t idle_polls = 0;
+  std::uint64_t untaken_at = 0;  // what the peer had taken when we last looked, and
+  Nanos untaken_since = 0;       // since when; 0: nothing waits
 };
 
 // Where packets for one peer go. See fabric.h.

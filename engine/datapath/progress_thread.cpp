@@ -20,12 +20,14 @@ constexpr std::size_t kStack = 256 * 1024;
 constexpr Nanos kParkTime = 1'000'000;          // between two looks at an application that polls
 constexpr std::uint64_t kRarePolls = 16;        // fewer polls than this in that time: it does not really poll
 constexpr std::uint32_t kMinPolls = 32;         // polls in a row that lead to app mode...
-constexpr std::uint32_t kMaxPolls = 4096;       // ...and when that was wrong again and again
+constexpr std::uint32_t kMaxPolls = 16384;      // ...and when that was wrong again and again
 constexpr Nanos kPollInterval = 20'000;         // at most this far apart on average
 constexpr Nanos kSoundAppMode = 5'000'000;      // app mode was right if it lasted this long
 constexpr Nanos kBusyWait = 20'000'000;         // after activity the helper looks again, so that timers longer than
                                                 // this, which most are, need no wake-up when they are set
 constexpr Nanos kContended = 50'000;
+constexpr int kStream = 8;                      // a round with so many packets belongs to a stream:
+constexpr Nanos kLinger = 3'000;                // the next one is waited for so long before going to sleep
 constexpr Nanos kSpin = 50'000;
 constexpr unsigned kSpinCpus = 4;               // fewer CPUs: never spin
 constexpr Nanos kNoSpin = 100'000'000;          // after an involuntary context switch
@@ -126,6 +128,7 @@ void ProgressThread::park() {
   if (now < until) fabric_.wait(until - now);
   wakeups_.fetch_add(1, std::memory_order_relaxed);
   bool asked = app_waits_.exchange(false, std::memory_order_relaxed);
+  asked |= fabric_.take_nudge();
   now = now_ns();
   if (!asked) {
     if (now < until) return;
@@ -161,6 +164,15 @@ void ProgressThread::serve() {
       spin();
       return;
     }
+  }
+  if (handled >= kStream) {
+    fabric_.set_polling(ConsumerState::helper_polling);
+    linger_until_ = now + kLinger;
+  }
+  if (now < linger_until_) {
+    client_.unlock();
+    __builtin_ia32_pause();
+    return;
   }
   std::uint64_t epoch = epoch_.load(std::memory_order_relaxed);
   if (epoch != seen_epoch_) {

@@ -49,6 +49,8 @@ class ProgressThread {
   }
   // The application is about to wait for an event (request_notify): it will not poll for a while. Any thread.
   void app_waits();
+  // Sleeps until its deadline, as far as is known: deadline_moved() makes sense only then. Lock held.
+  bool sleeps() const { return sleeps_until_ != 0; }
   // The engine's next deadline has changed outside of the helper (a post, a poll); lock held.
   void deadline_moved(Nanos next) {
     if (next < sleeps_until_) wake_for(next);
@@ -96,6 +98,7 @@ class ProgressThread {
   std::uint64_t window_epoch_ = 0;
   std::uint64_t seen_epoch_ = 0;
   Nanos no_spin_until_ = 0;
+  Nanos linger_until_ = 0;
   bool busy_ = false;  // something happened since the last sleep
 };
 

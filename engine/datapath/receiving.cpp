@@ -1,6 +1,7 @@
 // Taking frames out of the channels: the hot ones at every poll, the others when their inbox bit says so, and all of
 // them now and then.
 #include "engine/datapath/fabric_impl.h"
+#include "engine/datapath/fences.h"
 
 #include <algorithm>
 
@@ -10,7 +11,7 @@ namespace softrnic::dp {
 namespace {
 
 constexpr int kQuantum = 32;                    // frames of one channel before the next one's turn
-constexpr std::uint32_t kIdlePolls = 1024;      // empty polls after which a channel is no longer hot...
+constexpr std::uint32_t kIdlePolls = 256;       // empty polls after which a channel is no longer hot...
 constexpr std::size_t kAlwaysHot = 4;           // ...if there are more hot ones than this
 constexpr std::uint32_t kClockPolls = 256;      // polls between two looks at the clock
 constexpr Nanos kScanInterval = 10'000'000;
@@ -24,14 +25,21 @@ int Fabric::poll(int budget, OnFrame on_frame, void* ctx) {
   bool stop = false;
   for (bool some = true; some && taken < budget && !stop;) {
     some = false;
-    std::size_t n = f.hot.size();
-    std::size_t first = n != 0 ? f.turn++ % n : 0;
-    for (std::size_t i = 0; i < n && i < f.hot.size() && taken < budget && !stop; ++i) {
-      std::size_t at = first + i;
-      if (at >= f.hot.size()) at -= f.hot.size();
-      int got = f.poll_channel(*f.hot[at], std::min(kQuantum, budget - taken), on_frame, ctx, &stop);
+    const std::size_t n = f.hot.size();
+    std::size_t at = f.turn < n ? f.turn : 0;
+    f.turn = at + 1;
+    for (std::size_t i = 0; i < n; ++i, ++at) {
+      if (at >= f.hot.size()) at = 0;
+      Channel& ch = *f.hot[at];
+      if (!ch.rx.pending()) {
+        if (n > kAlwaysHot && ++ch.idle_polls > kIdlePolls) f.cool(ch);
+        if (f.hot.empty()) break;
+        continue;
+      }
+      int got = f.poll_channel(ch, std::min(kQuantum, budget - taken), on_frame, ctx, &stop);
       taken += got;
       some |= got == kQuantum;
+      if (taken >= budget || stop || f.hot.empty()) break;
     }
   }
   if (taken != 0) f.active_since_wait.store(true, std::memory_order_relaxed);
@@ -78,8 +86,6 @@ int Fabric::Impl::poll_channel(Channel& ch, int budget, OnFrame on_frame, void* 
     if (ch.rx.publish_head(false)) ch.ring_peer();
   } else if (ch.rx.broken()) {
     break_channel(ch);
-  } else if (++ch.idle_polls > kIdlePolls && hot.size() > kAlwaysHot) {
-    cool(ch);
   }
   return frames;
 }
@@ -103,7 +109,7 @@ void Fabric::Impl::cool(Channel& ch) {
   ch.idle_polls = 0;
   if (ch.rx.publish_head(true)) ch.ring_peer();
   set_state(ch, false);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  consumer_fence();
   if (ch.rx.pending()) {
     set_state(ch, state != ConsumerState::armed);
     return;

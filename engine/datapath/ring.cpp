@@ -37,6 +37,7 @@ bool RingProducer::request_space(std::uint32_t frame_length) {
 bool RingProducer::put_mark(std::uint16_t number, const void* body, std::uint32_t body_length) {
   if (!has_entry_room(body_length)) return false;
   skip_ = 0;  // one entry unit always fits before the end
+  staged_ = false;
   if (body_length != 0) std::memcpy(data_ + offset() + sizeof(EntryHeader), body, body_length);
   publish(EntryKind::mark, body_length, number);
   return true;

@@ -13,6 +13,7 @@ namespace softrnic::dp {
 
 inline constexpr std::uint32_t kMinRingSize = 16384;            // two of the largest entries, and then some
 inline constexpr std::uint32_t kMaxRingSize = 1u << 28;
+inline constexpr std::uint32_t kMaxStaged = 4 * kEntryAlign;    // entries of up to this size go through staging
 inline constexpr std::uint32_t kFrameGap = kFrameOffset - sizeof(EntryHeader);  // unused bytes before a frame
 
 constexpr std::uint32_t entry_bytes(std::uint32_t length) {
@@ -39,7 +40,9 @@ class RingProducer {
   // After a failed has_room(): asks the consumer for a kick, then looks again. True: there is room after all.
   bool request_space(std::uint32_t frame_length);
 
-  // Where a frame of up to `frame_length` bytes goes; has_room() has said yes.
+  // Where a frame of up to `frame_length` bytes goes; has_room() has said yes. A short one is put together in private
+  // memory and moved into the ring by commit(): the consumer polls the line where the entry begins, and would take it
+  // away again and again while it is being filled.
   std::uint8_t* begin(std::uint32_t frame_length);
   // Publishes the frame begun; `frame_length` at most that of begin(). Abandoning needs no call.
   void commit(std::uint32_t frame_length, std::uint16_t aux = 0);
@@ -59,14 +62,17 @@ class RingProducer {
   std::uint64_t needed(std::uint32_t length) const;
   bool refresh_head();
   void publish(EntryKind kind, std::uint32_t length, std::uint16_t aux);
+  void move_staged(std::uint8_t* entry, std::uint32_t bytes);
 
   RingHeader* header_ = nullptr;
   std::uint8_t* data_ = nullptr;
   std::uint32_t size_ = 0;
   std::uint32_t skip_ = 0;  // bytes at the ring's end that the entry begun skips
+  bool staged_ = false;     // the entry begun is in staging_
   std::uint64_t tail_ = 0;
   std::uint64_t head_ = 0;  // the consumer's, when last looked at
   bool broken_ = false;
+  alignas(kEntryAlign) std::uint8_t staging_[kMaxStaged];
 };
 
 class RingConsumer {
@@ -139,7 +145,20 @@ inline std::uint8_t* RingProducer::begin(std::uint32_t frame_length) {
     skip_ = size_ - at;
     at = 0;
   }
-  return data_ + at + kFrameOffset;
+  const std::uint32_t bytes = entry_bytes(kFrameGap + frame_length);
+  staged_ = bytes <= kMaxStaged;
+  if (!staged_) return data_ + at + kFrameOffset;
+  // The lines of the entry that nobody polls come here meanwhile.
+  for (std::uint32_t i = kEntryAlign; i <= bytes; i += kEntryAlign) __builtin_prefetch(data_ + ((at + i) & (size_ - 1)), 1);
+  return staging_ + kFrameOffset;
+}
+
+// All but the header word, backwards: the first line, which the consumer polls, is touched once, at the end.
+inline void RingProducer::move_staged(std::uint8_t* entry, std::uint32_t bytes) {
+  for (std::uint32_t i = bytes - kEntryAlign; i != 0; i -= kEntryAlign) std::memcpy(entry + i, staging_ + i, kEntryAlign);
+  constexpr std::uint32_t kWord = sizeof(EntryHeader);
+  std::memcpy(entry + kWord, staging_ + kWord, kEntryAlign - kWord);
+  staged_ = false;
 }
 
 inline void RingProducer::publish(EntryKind kind, std::uint32_t length, std::uint16_t aux) {
@@ -148,6 +167,7 @@ inline void RingProducer::publish(EntryKind kind, std::uint32_t length, std::uin
   std::uint32_t bytes = entry_bytes(length);
   std::uint32_t behind = (at + bytes) & (size_ - 1);
   std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(data_ + behind)).store(0, std::memory_order_relaxed);
+  if (staged_) move_staged(data_ + at, bytes);
   std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(data_ + at))
       .store(pack_header(kind, length, aux), std::memory_order_release);
   if (skip_ != 0) {
@@ -180,6 +200,7 @@ inline bool RingConsumer::peek(Entry* out) {
     std::uint32_t at = offset();
     if (h.kind == static_cast<std::uint8_t>(EntryKind::frame) && h.length > kFrameGap &&
         h.length <= kFrameGap + kMaxFrame && entry_bytes(h.length) <= size_ - at) [[likely]] {
+      __builtin_prefetch(data_ + at + kEntryAlign);
       current_ = entry_bytes(h.length);
       *out = {EntryKind::frame, h.aux, h.length - kFrameGap, data_ + at + kFrameOffset};
       return true;

@@ -1,5 +1,6 @@
 // Putting frames into paths.
 #include "engine/datapath/fabric_impl.h"
+#include "engine/datapath/fences.h"
 
 namespace softrnic::dp {
 
@@ -39,10 +40,10 @@ void Fabric::flush() { impl_->flush(); }
 
 void Fabric::Impl::flush() {
   if (dirty.empty()) return;
-  // Either we see a ring armed, or its consumer sees our frames when it looks again before it sleeps.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
   for (Channel* ch : dirty) {
     ch->dirty = false;
+    // Either we see the ring armed, or its consumer sees our frames when it looks again before it sleeps.
+    producer_fence(registered, *ch->peer_inbox);
     if (ch->tx.consumer_armed()) ch->ring_peer();
   }
   dirty.clear();

@@ -70,7 +70,8 @@ struct RingHeader {
   alignas(64) std::atomic<std::uint32_t> want_space;  // non-zero: kick me when there is room
   // Written by the consumer.
   alignas(64) std::atomic<std::uint64_t> head;        // bytes consumed since the start
-  std::atomic<std::uint32_t> state;                   // ConsumerState
+  // Likewise; on a line of its own because the producer looks at it after every batch.
+  alignas(64) std::atomic<std::uint32_t> state;       // ConsumerState
   std::atomic<std::uint32_t> acked_epoch;             // number of the last mark taken, by whichever route
 };
 static_assert(sizeof(RingHeader) <= kRingDataOffset);
@@ -91,6 +92,10 @@ struct Inbox {
   // In the eSwitch's inbox only: parties of the NIC that poll right now, the eSwitch included; more than CPUs: an
   // empty poll yields. A hint. When a VF dies with StatusPage::polling set, the NIC process takes it off.
   alignas(64) std::atomic<std::uint32_t> busy_pollers;
+  // The owner relies on its senders' fences (fences.h). Written once, before anything is sent to it.
+  alignas(64) std::atomic<std::uint32_t> needs_fences;
+  // A sender has waited for the application of this VF, which counts as polling, and asks its helper to look.
+  alignas(64) std::atomic<std::uint32_t> nudged;
 };
 
 // ---- Which VF owns which QPN block; read-only for VFs ------------------------------------------------------

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "engine/datapath/fabric_impl.h"
+#include "engine/datapath/fences.h"
 #include "engine/nic/raw_io.h"
 #include "engine/nic/raw_syscall.h"
 
@@ -14,6 +15,7 @@ namespace {
 // Nobody loses a wake-up unless a peer scribbles in our inbox. Against that a sleeper looks again by itself, the less
 // often the longer nothing has come, so that an idle process costs nothing.
 constexpr Nanos kFirstBackstop = 250'000'000;
+constexpr Nanos kPatience = 5'000;
 constexpr Nanos kLastBackstop = 64'000'000'000;
 
 }  // namespace
@@ -49,7 +51,9 @@ void Fabric::set_polling(ConsumerState state) {
   f.count_as_poller(state != ConsumerState::armed);
 }
 
-bool Fabric::Impl::anything_pending() {
+bool Fabric::anything_pending() const { return impl_->anything_pending(); }
+
+bool Fabric::Impl::anything_pending() const {
   if (inbox_pending(*inbox) || has_newcomers.load(std::memory_order_relaxed) || link.has_notices()) return true;
   return std::any_of(hot.begin(), hot.end(), [](const Channel* ch) { return ch->rx.pending(); });
 }
@@ -63,6 +67,7 @@ bool Fabric::arm() {
   if (f.state != ConsumerState::armed) {
     f.state = ConsumerState::armed;
     for (Channel* ch : f.hot) f.set_state(*ch, false);
+    consumer_fence();
   }
   prepare_sleep(*f.inbox);
   if (f.anything_pending()) {
@@ -90,6 +95,23 @@ void Fabric::wait(Nanos timeout) {
 }
 
 void Fabric::wake() { raw_eventfd_write(impl_->eventfd); }
+
+void Fabric::nudge_slow_peers(Nanos now) {
+  for (Channel* ch : impl_->hot) {
+    if (ch->peer == kNoVf || ch->closing || ch->tx.consumer_armed()) continue;
+    const std::uint64_t taken = ch->tx.taken();
+    if (taken == ch->tx.tail()) {
+      ch->untaken_since = 0;
+    } else if (ch->untaken_since == 0 || ch->untaken_at != taken) {
+      ch->untaken_since = now;
+      ch->untaken_at = taken;
+    } else if (now - ch->untaken_since >= kPatience) {
+      nudge(*ch->peer_inbox, ch->peer_eventfd);
+    }
+  }
+}
+
+bool Fabric::take_nudge() { return dp::take_nudge(*impl_->inbox); }
 
 bool Fabric::poll_control() {
   Impl& f = *impl_;

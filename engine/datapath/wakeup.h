@@ -23,6 +23,14 @@ inline void ring_bell(Inbox& inbox, std::uint32_t slot, int eventfd) {
   }
 }
 
+// Wakes the helper of a receiver that does not sleep as far as its rings say.
+inline void nudge(Inbox& inbox, int eventfd) {
+  if (inbox.nudged.exchange(1, std::memory_order_seq_cst) == 0) raw_eventfd_write(eventfd);
+}
+inline bool take_nudge(Inbox& inbox) {
+  return inbox.nudged.load(std::memory_order_relaxed) != 0 && inbox.nudged.exchange(0, std::memory_order_seq_cst) != 0;
+}
+
 inline bool inbox_pending(const Inbox& inbox) { return inbox.groups.load(std::memory_order_relaxed) != 0; }
 
 // Takes all marked slots: f(slot) for each. A slot marked again meanwhile shows up in the next call.

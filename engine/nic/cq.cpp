@@ -116,7 +116,7 @@ bool CompletionQueue::push(const CqEntry& e) {
       return false;
     }
     ring_[tail_ & mask_] = e;
-    ++tail_;
+    tail_.store(tail_ + 1, std::memory_order_relaxed);
     if (armed_ == Armed::next || (armed_ == Armed::solicited && e.wc.solicited)) {
       armed_ = Armed::no;
       fire = true;

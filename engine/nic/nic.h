@@ -161,7 +161,7 @@ class CompletionQueue {
   void purge(QueuePair* qp);  // RESET or destruction of a QP: drops its completions
   bool take_overflow();       // true once after the overflow
   // Completions added so far, modulo 2^32.
-  std::uint32_t pushed() const { return tail_; }
+  std::uint32_t pushed() const { return tail_.load(std::memory_order_relaxed); }
 
   std::atomic<std::uint32_t> users{0};  // QPs (twice when both queues complete here)
   Context* context() const { return context_; }
@@ -170,14 +170,15 @@ class CompletionQueue {
  private:
   template <class Emit>
   int take(int max, int base, Emit& emit) {
+    if (head_.load(std::memory_order_relaxed) == tail_.load(std::memory_order_relaxed)) return 0;
     SpinGuard g(lock_);
     int n = 0;
-    while (n < max && head_ != tail_) {
-      CqEntry& e = ring_[head_ & mask_];
+    std::uint32_t head = head_.load(std::memory_order_relaxed);
+    for (const std::uint32_t tail = tail_.load(std::memory_order_relaxed); n < max && head != tail; ++n) {
+      CqEntry& e = ring_[head & mask_];
       emit(base + n, static_cast<const CqEntry&>(e));
       consume(e);
-      ++head_;
-      ++n;
+      head_.store(++head, std::memory_order_relaxed);
     }
     return n;
   }
@@ -191,7 +192,7 @@ class CompletionQueue {
   SpinLock lock_;
   std::vector<CqEntry> ring_;
   std::uint32_t mask_ = 0, capacity_ = 0;
-  std::uint32_t head_ = 0, tail_ = 0;
+  std::atomic<std::uint32_t> head_{0}, tail_{0};  // changed under the lock, looked at without it
   enum class Armed : std::uint8_t { no, solicited, next } armed_ = Armed::no;
   bool overflowed_ = false, overflow_taken_ = false;
 };

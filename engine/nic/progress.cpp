@@ -12,8 +12,9 @@ constexpr int kActiveBudget = 64;   // packets that a round sends for queue pair
 constexpr int kPostBudget = 256;    // packets that a post sends inline
 constexpr int kTurn = 32;           // packets that a queue pair may send before the next one's turn
 constexpr int kDoorbellBudget = 64;
-// An empty round looks at the clock only once in this many: the timers are milliseconds, a round is nanoseconds.
+// An empty poll looks at the clock only once in this many: the timers are milliseconds, a round is nanoseconds.
 constexpr unsigned kIdleClock = 16;
+constexpr unsigned kLongWait = 16 * kIdleClock;  // empty polls between two looks at what peers have not taken
 constexpr Nanos kStatusInterval = 1'000'000;
 constexpr Nanos kStatusDelay = 50'000'000;  // after this the status page is written by a round of its own
 
@@ -57,27 +58,47 @@ void Vf::Impl::take_doorbells() {
 }
 
 void Vf::Impl::unlock_progress() {
-  for (;;) {
+  do {
     if (rung.load(std::memory_order_relaxed) != nullptr) {
       now_valid = false;
       take_doorbells();
       fabric->flush();
     }
     if (!dead_cqs.empty()) kill_cq_users();
-    helper.deadline_moved(next_deadline());
-    progress_lock.unlock();
-    // Either this load sees a bell that was rung while we held the lock, or its ringer sees the lock free.
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (rung.load(std::memory_order_relaxed) == nullptr || !progress_lock.try_lock()) return;
-  }
+    if (helper.sleeps()) helper.deadline_moved(next_deadline());
+  } while (!release_progress());
+}
+
+// Lets go. False when a bell rang meanwhile: the lock is ours again. Either our load sees a bell that was rung while we
+// held the lock, or its ringer sees the lock free.
+bool Vf::Impl::release_progress() {
+  progress_lock.unlock();
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  return rung.load(std::memory_order_relaxed) == nullptr || !progress_lock.try_lock();
 }
 
 void Vf::Impl::drive(CompletionQueue& cq, int want) {
   if (!progress_lock.try_lock()) return;
   helper.app_polled();
-  const int handled = round(&cq, want, kPollBudget);
-  unlock_progress();
-  if (handled == 0 && fabric->crowded()) sched_yield();
+  int handled = 0;
+  if (!quiet() || !release_progress()) {
+    handled = round(&cq, want, kPollBudget);
+    unlock_progress();
+  }
+  if (handled != 0) return;
+  // Leave the CPU to whom this waits for: the sibling of this core, or another process.
+  if (fabric->crowded()) {
+    sched_yield();
+  } else {
+    __builtin_ia32_pause();
+  }
+}
+
+// Programs poll empty queues for most of their time: how long that takes is how late a packet is noticed.
+bool Vf::Impl::quiet() {
+  if (rung.load(std::memory_order_relaxed) != nullptr || !active.empty() || !blocked_paths.empty()) return false;
+  if (fabric->anything_pending()) return false;
+  return ++idle_rounds % kIdleClock != 0;
 }
 
 int Vf::Impl::round(CompletionQueue* cq, int want, int budget) {
@@ -94,14 +115,15 @@ int Vf::Impl::round(CompletionQueue* cq, int want, int budget) {
     const int n = fabric->poll(batch, &on_frame, this);
     while (QpImpl* qp = touched.pop_front()) serve(*qp, kTurn);
     handled += n;
-    if (n < batch && completions_left > 0) break;
+    if (n < batch && (completions_left > 0 || !fabric->anything_pending())) break;
   }
   if (!blocked_paths.empty()) retry_blocked();
   if (!active.empty()) serve_active(kActiveBudget);
-  if (handled != 0 || ++idle_rounds % kIdleClock == 0) {
+  if (handled != 0 || cq == nullptr || idle_rounds % kIdleClock == 0) {
     if (timers.top() <= now()) run_timers();
     if (!dirty.empty() && (handled == 0 || now() - status_written >= kStatusInterval)) write_all_dirty();
     if (handled == 0) look_around();
+    if (handled == 0 && cq != nullptr && idle_rounds % kLongWait == 0) fabric->nudge_slow_peers(now());
   }
   fabric->flush();
   fabric->status().progress_epoch.store(++epoch, std::memory_order_relaxed);

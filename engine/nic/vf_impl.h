@@ -63,8 +63,11 @@ struct Vf::Impl final : dp::ProgressClient {
   void lock_progress() { progress_lock.lock(); }
   // Serves the doorbells that were rung meanwhile, and lets go; loses none.
   void unlock_progress();
+  bool release_progress();
   // The application polls `cq` and wants `want` more completions.
   void drive(CompletionQueue& cq, int want);
+  // Nothing that round() would do, but for what may as well wait for one of the next calls.
+  bool quiet();
   // A send queue got requests, or a receive queue of a QP in ERR did.
   void ring(QpImpl& qp);
   void take_doorbells();
@@ -81,7 +84,9 @@ struct Vf::Impl final : dp::ProgressClient {
   // ---- packets in (receive.cpp) ---------------------------------------------------------------------------
   static bool on_frame(void* ctx, dp::VfId ingress, Bytes frame);
   void receive(dp::VfId ingress, Bytes frame);
+  QpImpl* familiar(dp::VfId ingress, Bytes frame) const;
   void deliver(QpImpl& qp, const roce::RxFrame& f, const std::uint8_t* grh);
+  void deliver(QpImpl& qp, const ib::RxPacket& p);
   void receive_datagram(dp::VfId ingress, Bytes frame);
   void deliver_multicast(dp::VfId ingress, const roce::RxFrame& f, std::uint32_t src_qpn, const std::uint8_t* grh);
   bool source_ok(const QpImpl& qp, dp::VfId ingress, const roce::RxFrame& f) const;
@@ -98,7 +103,7 @@ struct Vf::Impl final : dp::ProgressClient {
   Sent transmit(QpImpl& qp, int budget);
   Sent transmit_connected(QpImpl& qp, int budget);
   Sent transmit_datagrams(QpImpl& qp, int budget);
-  bool send_frame(const roce::HeaderTemplate& headers, dp::Path& path, const ib::TxPacket& packet);
+  bool send_frame(roce::HeaderTemplate& headers, dp::Path& path, const ib::TxPacket& packet);
   PathState* datagram_path(const AddressEntry& ah, std::uint32_t dest_qpn);
   PathState* path_to(dp::VfId vf);
   // A post is about to go to `dest_qpn`: opens a channel to its VF unless there is one. May take a round trip to the

@@ -1,3 +1,4 @@
+#include "engine/datapath/fences.h"
 #include "engine/switch/eswitch.h"
 
 #include <poll.h>
@@ -101,6 +102,7 @@ std::unique_ptr<ESwitch> ESwitch::create(const ESwitchOptions& options, const dp
   d.event.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!d.memory || !d.event) return nullptr;
   d.inbox = d.memory->as<dp::Inbox>();
+  dp::announce_fences(*d.inbox);
   return s;
 }
 

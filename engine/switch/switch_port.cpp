@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "engine/datapath/fences.h"
 #include "engine/datapath/wakeup.h"
 
 namespace softrnic::sw {
@@ -34,8 +35,7 @@ void SwitchPort::publish_head(bool idle) {
 bool SwitchPort::arm() {
   publish_head(true);
   in_.set_state(dp::ConsumerState::armed);
-  // Pairs with the fence between a sender's entry and its look at the state: one of the two sees the other's store.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  dp::consumer_fence();
   if (!in_.pending()) return true;
   set_polling();
   return false;

@@ -53,8 +53,11 @@ TEST_CASE("no wake-up is lost in many sleeps at random moments", "[wakeup][stres
   dp::Path& ab = a.path(b);
   dp::Path& ba = b.path(a);
   std::atomic<int> lost{0};
+  // Arming after having polled is the other half of the handshake: senders leave out their fences then.
+  const bool polls_first = GENERATE(false, true);
   auto receive = [&](VfEnd& e) {
     Nanos start = nic::Clock::system_now();
+    if (polls_first) e.fabric->set_polling(dp::ConsumerState::app_polling);
     receive_asleep(e);
     if (nic::Clock::system_now() - start > 240'000'000) ++lost;
   };
@@ -235,5 +238,49 @@ TEST_CASE("wake() from another thread ends a wait", "[wakeup]") {
     std::thread other([&] { a.fabric->wake(); });
     a.fabric->wait(kNever);
     other.join();
+  }
+}
+
+TEST_CASE("a sender asks for the helper of a peer that counts as polling and leaves its frames alone", "[wakeup]") {
+  FakeNic nic;
+  VfEnd a(nic), b(nic);
+  connect(a, b);
+  dp::Path& ab = a.path(b);
+  constexpr Nanos kLate = 1'000'000;
+  b.fabric->set_polling(dp::ConsumerState::app_polling);
+  REQUIRE(a.send(ab, b.id()));
+  a.poll();
+  a.fabric->nudge_slow_peers(kLate);
+  CHECK_FALSE(b.fabric->take_nudge());  // it waits only from now on
+  a.fabric->nudge_slow_peers(kLate + 1000);
+  CHECK_FALSE(b.fabric->take_nudge());
+  a.fabric->nudge_slow_peers(2 * kLate);
+  b.fabric->wait(kNever);  // the descriptor was written
+  CHECK(b.fabric->take_nudge());
+  CHECK_FALSE(b.fabric->take_nudge());
+  SECTION("what moves is not slow") {
+    REQUIRE(a.send(ab, b.id()));
+    b.poll(1);
+    b.fabric->arm();
+    b.fabric->set_polling(dp::ConsumerState::app_polling);
+    a.fabric->nudge_slow_peers(3 * kLate);
+    CHECK_FALSE(b.fabric->take_nudge());
+  }
+  SECTION("nothing waits") {
+    b.poll();
+    b.fabric->arm();
+    b.fabric->set_polling(dp::ConsumerState::app_polling);
+    a.fabric->nudge_slow_peers(3 * kLate);
+    a.fabric->nudge_slow_peers(4 * kLate);
+    CHECK_FALSE(b.fabric->take_nudge());
+  }
+  SECTION("who sleeps was kicked") {
+    b.poll();
+    REQUIRE(b.fabric->arm());
+    REQUIRE(a.send(ab, b.id()));
+    a.fabric->flush();
+    a.fabric->nudge_slow_peers(3 * kLate);
+    a.fabric->nudge_slow_peers(4 * kLate);
+    CHECK_FALSE(b.fabric->take_nudge());
   }
 }
