@@ -160,6 +160,19 @@ class Environment(AppTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("roce0", done.stdout)
 
+    def test_works_without_any_network(self):
+        """In a network namespace of its own: no IPv6, no addresses, not even a loopback interface that is up."""
+        alone = ["unshare", "--user", "--map-current-user", "--net"]
+        if subprocess.run([*alone, "true"], env=base_env(), capture_output=True).returncode != 0:
+            self.skipTest("no user namespaces here")
+        private = [*alone, softrnic(), "run", "--private", "--"]
+        out = self.run_program(*private, "ibv_devinfo", "-v")
+        self.assertRegex(out, r"state:\s+PORT_ACTIVE")
+        self.assertRegex(out, r"GID\[\s*0\]")
+        for case in ("capabilities", "all_opcodes", "datagrams"):
+            with self.subTest(case=case):
+                self.run_program(*private, self.prog("verbs_cases"), case)
+
     def test_works_from_many_threads_of_this_process_at_once(self):
         results = []
 

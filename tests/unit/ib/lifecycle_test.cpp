@@ -271,6 +271,24 @@ TEST_CASE("IBA 9.6.1.1: opcodes of another service, unknown ones and versions ar
   CHECK(p.b.qp->counters().drops == 1);
 }
 
+TEST_CASE("Packets are taken whether MigReq is set or not", "[robust]") {
+  for (QpType type : {QpType::rc, QpType::uc, QpType::ud}) {
+    Pair p(config(type));
+    p.tap = [](bool, Packet& pkt) {
+      pkt.bytes[1] &= static_cast<std::uint8_t>(~0x40);
+      return true;
+    };
+    p.b.post_recv(1, {p.b.sge(0, 1000)});
+    p.a.post_send(p.send(2), {p.a.sge(0, 200)});
+    p.pump();
+    REQUIRE(p.b.recvs().size() == 1);
+    CHECK(p.b.recvs()[0].status == WcStatus::success);
+    REQUIRE(p.a.sends().size() == 1);
+    CHECK(p.a.sends()[0].status == WcStatus::success);
+    CHECK(p.a.qp->counters().drops + p.b.qp->counters().drops == 0);
+  }
+}
+
 TEST_CASE("IBA 9.6.1.1: a packet too short for its headers or its pad is dropped", "[robust]") {
   for (QpType type : {QpType::rc, QpType::uc, QpType::ud}) {
     for (int op = 0; op < 256; ++op) {

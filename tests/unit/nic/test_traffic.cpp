@@ -207,6 +207,43 @@ TEST_CASE("UD between processes and within one: payload behind the 40-byte heade
   }
 }
 
+TEST_CASE("a datagram comes from the GID that sgid_index names and goes to dgid", "[traffic][ud]") {
+  Host host;
+  Party a(host), b(host);
+  QueuePair* s = a.make_qp(ib::QpType::ud);
+  QueuePair* r = b.make_qp(ib::QpType::ud);
+  to_rts(s, {}, 0);
+  to_rts(r, {}, 0);
+  const auto record = [&](std::uint32_t i) {
+    control::GidRecord g{};
+    REQUIRE(a.ctx->gid(i, &g) == 0);
+    return g;
+  };
+  const std::uint32_t count = a.ctx->device().num_gids;
+  for (std::uint32_t from = 0; from < count; ++from) {
+    for (std::uint32_t to = 0; to < count; ++to) {
+      const control::GidRecord source = record(from), target = record(to);
+      const bool ipv4 = roce::is_ipv4_mapped(source.gid);
+      if (source.type != target.type || ipv4 != roce::is_ipv4_mapped(target.gid)) continue;
+      CAPTURE(from, to);
+      AddressVector av = a.address(static_cast<std::uint8_t>(from));
+      av.dgid = target.gid;
+      AddressHandle* ah = nullptr;
+      REQUIRE(a.ctx->create_ah(a.pd, av, &ah) == 0);
+      REQUIRE(recv(r, 5, sge(b, 0, 100)) == 0);
+      REQUIRE(post(s, {.wr_id = 4, .sges = {sge(a, 0, 8)}, .ah = ah->number, .remote_qpn = r->qpn()}) == 0);
+      CHECK(a.wait(1)[0].status == WcStatus::success);
+      REQUIRE(b.wait(1)[0].status == WcStatus::success);
+      // RoCE v2 over IPv4: the IPv4 header in the last 20 bytes; else an IPv6 header or a GRH.
+      const bool short_header = ipv4 && source.type == 1;
+      const std::size_t at = short_header ? 32 : 8, size = short_header ? 4 : 16;
+      CHECK(std::memcmp(&b.memory[at], source.gid.raw + 16 - size, size) == 0);
+      CHECK(std::memcmp(&b.memory[at + size], target.gid.raw + 16 - size, size) == 0);
+      CHECK(a.ctx->destroy_ah(ah) == 0);
+    }
+  }
+}
+
 TEST_CASE("IBA 10.5.2.1: a multicast datagram reaches the other attached QPs, not its sender", "[traffic][ud]") {
   Host host;
   Party a(host), b(host);
