@@ -1,5 +1,6 @@
 // ICMPv6 messages against bytes that were added up by hand.
 #include <catch2/catch.hpp>
+#include <utility>
 #include <vector>
 
 #include "protocols/wire/ndp.h"
@@ -75,6 +76,17 @@ TEST_CASE("RFC 4861 4.4: a Neighbour Advertisement, its flags and the target lin
   CHECK(read.target == kTarget);
   REQUIRE(read.has_mac);
   CHECK(read.mac[5] == 2);
+  // Router, solicited and override are the first three bits behind the checksum.
+  const std::pair<std::uint8_t, std::uint8_t> bits[] = {
+      {0x80, NdpMessage::kRouter}, {0x40, NdpMessage::kSolicited}, {0x20, NdpMessage::kOverride}};
+  for (const auto& [on_the_wire, flag] : bits) {
+    m.flags = flag;
+    CHECK(stored(m, kTarget, kLinkLocal)[4] == on_the_wire);
+    Message single = kAdvertisement;
+    single[4] = on_the_wire;
+    REQUIRE(loads(single, &read));
+    CHECK(read.flags == flag);
+  }
   // Options that are not known are passed over.
   Message more = kAdvertisement;
   const std::uint8_t nonce[16] = {14, 2};
