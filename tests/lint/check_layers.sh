@@ -27,9 +27,9 @@ includes() {
     "${dirs[@]}" | sed -E 's/^([^:]*:[0-9]+:)[^<"]*([<"][^>"]*[>"]).*$/\1\2/'
 }
 
-# protocols/: the standard library without clocks, threads, files and random devices; ISA-L; itself.
-none_of "protocols/ includes only the standard library, ISA-L and protocols/" < <(
-  includes protocols | grep -vE ':<isa-l/[a-z0-9_]+\.h>$|:<[a-z_0-9]+>$|:"protocols/')
+# protocols/: the standard library without clocks, threads, files and random devices; intrinsics; ISA-L; itself.
+none_of "protocols/ includes only the standard library, intrinsics, ISA-L and protocols/" < <(
+  includes protocols | grep -vE ':<isa-l/[a-z0-9_]+\.h>$|:<immintrin\.h>$|:<[a-z_0-9]+>$|:"protocols/')
 impure='chrono|condition_variable|filesystem|fstream|future|iostream|latch|mutex|random|semaphore|shared_mutex|stop_token|thread'
 none_of "protocols/ knows no clocks, threads, files and random devices" < <(
   includes protocols | grep -E ":<($impure)>$")
