@@ -54,6 +54,12 @@ std::vector<OwnAddress> HostStack::addresses() const {
   return all;
 }
 
+std::vector<OwnAddress> HostStack::configured() const {
+  std::vector<OwnAddress> all;
+  for (const Own& o : own_) all.push_back(o.address);
+  return all;
+}
+
 bool HostStack::add_address(Nanos now, const OwnAddress& address) {
   const bool ipv4 = is_ipv4(address.ip);
   if (is_multicast(address.ip) || is_unspecified(address.ip) || find(address.ip, address.vlan) != nullptr) return false;
@@ -72,15 +78,15 @@ bool HostStack::add_address(Nanos now, const OwnAddress& address) {
 bool HostStack::remove_address(Nanos now, const Gid& ip, std::uint16_t vlan) {
   const Own* o = find(ip, vlan);
   if (o == nullptr) return false;
-  const OwnAddress gone = o->address;
+  const OwnAddress gone = o->address;  // `ip` may be the one in there
   own_.erase(own_.begin() + (o - own_.data()));
-  if (!is_ipv4(ip)) leave(now, solicited_node_group(ip), vlan);
+  if (!is_ipv4(gone.ip)) leave(now, solicited_node_group(gone.ip), gone.vlan);
   // The prefix stays on the link while another address has it.
   const auto same = [&](const Own& other) {
-    return other.address.vlan == vlan && other.address.prefix_length == gone.prefix_length &&
-           same_prefix(other.address.ip, ip, gone.prefix_length);
+    return other.address.vlan == gone.vlan && other.address.prefix_length == gone.prefix_length &&
+           same_prefix(other.address.ip, gone.ip, gone.prefix_length);
   };
-  if (std::none_of(own_.begin(), own_.end(), same)) routes_.remove(ip, gone.prefix_length, vlan);
+  if (std::none_of(own_.begin(), own_.end(), same)) routes_.remove(gone.ip, gone.prefix_length, gone.vlan);
   return true;
 }
 
@@ -152,7 +158,8 @@ std::uint8_t* HostStack::new_frame(const Mac& dst, std::uint16_t vlan, std::uint
   std::memcpy(eth.src, options_.mac.data(), 6);
   eth.ethertype = vlan != kNoVlan ? wire::kEthertypeVlan : ethertype;
   eth.store(frame->data());
-  if (vlan != kNoVlan) wire::VlanTag{wire::VlanTag::make_tci(0, vlan), ethertype}.store(frame->data() + wire::EthHeader::kSize);
+  if (vlan != kNoVlan)
+    wire::VlanTag{wire::VlanTag::make_tci(0, vlan), ethertype}.store(frame->data() + wire::EthHeader::kSize);
   return frame->data() + header;
 }
 
@@ -185,8 +192,9 @@ void HostStack::announce(const Own& o) {
   na.target = a.ip;
   na.has_mac = true;
   std::memcpy(na.mac, options_.mac.data(), 6);
-  na.store(new_ipv6(multicast_mac(kAllNodes), a.vlan, a.ip, kAllNodes, wire::kIpProtoIcmpv6, wire::kNdpHopLimit, na.size()),
-           a.ip, kAllNodes);
+  na.store(
+      new_ipv6(multicast_mac(kAllNodes), a.vlan, a.ip, kAllNodes, wire::kIpProtoIcmpv6, wire::kNdpHopLimit, na.size()),
+      a.ip, kAllNodes);
 }
 
 // Asks whether anybody has a tentative address (RFC 5227 s2.1.1, RFC 4862 s5.4.2).
@@ -202,7 +210,8 @@ void HostStack::probe(const Own& o) {
   const Gid dst = solicited_node_group(a.ip);
   wire::NdpMessage ns;
   ns.target = a.ip;
-  ns.store(new_ipv6(multicast_mac(dst), a.vlan, Gid{}, dst, wire::kIpProtoIcmpv6, wire::kNdpHopLimit, ns.size()), Gid{}, dst);
+  ns.store(new_ipv6(multicast_mac(dst), a.vlan, Gid{}, dst, wire::kIpProtoIcmpv6, wire::kNdpHopLimit, ns.size()), Gid{},
+           dst);
 }
 
 void HostStack::solicit(const NeighbourCache::Solicit& s) {
@@ -221,8 +230,8 @@ void HostStack::solicit(const NeighbourCache::Solicit& s) {
   ns.target = target;
   ns.has_mac = !is_unspecified(src);  // RFC 4861 s4.3: not with the unspecified source
   std::memcpy(ns.mac, options_.mac.data(), 6);
-  ns.store(new_ipv6(s.unicast ? s.mac : multicast_mac(dst), s.key.vlan, src, dst, wire::kIpProtoIcmpv6, wire::kNdpHopLimit,
-                    ns.size()),
+  ns.store(new_ipv6(s.unicast ? s.mac : multicast_mac(dst), s.key.vlan, src, dst, wire::kIpProtoIcmpv6,
+                    wire::kNdpHopLimit, ns.size()),
            src, dst);
 }
 
@@ -290,7 +299,8 @@ void HostStack::on_timeout(Nanos now) {
 
 bool HostStack::poll_event(HostEvent* out) {
   NeighbourKey failed;
-  while (cache_.poll_failed(&failed)) events_.push_back({HostEvent::Kind::neighbour_failed, failed.ip, failed.vlan, Mac{}});
+  while (cache_.poll_failed(&failed))
+    events_.push_back({HostEvent::Kind::neighbour_failed, failed.ip, failed.vlan, Mac{}});
   if (events_.empty()) return false;
   *out = events_.front();
   events_.pop_front();

@@ -28,7 +28,7 @@ struct HostOptions {
   std::uint32_t mtu = 1500;        // bytes of an IP packet
   bool detect_duplicates = false;  // probe for an address before it is used (RFC 4862 s5.4, RFC 5227 s2.1)
   NeighbourTiming timing;
-  std::uint64_t seed = 1;          // of random delays
+  std::uint64_t seed = 1;  // of random delays
 };
 
 // An address of the host itself and the prefix that is on the link with it.
@@ -52,7 +52,7 @@ struct HostEvent {
 };
 
 struct HostCounters {
-  std::uint64_t malformed = 0;       // bad lengths or checksums in what was for this object
+  std::uint64_t malformed = 0;  // bad lengths or checksums in what was for this object
   std::uint64_t echo_requests = 0;
   std::uint64_t no_route = 0;        // send(): frames without a next hop
   std::uint64_t unreachable = 0;     // send(): frames to neighbours that do not answer
@@ -73,7 +73,8 @@ class HostStack {
   bool remove_address(Nanos now, const Gid& ip, std::uint16_t vlan);
   // The host's address with this IP, null when there is none or it is not (yet) usable.
   const OwnAddress* own(const Gid& ip, std::uint16_t vlan) const;
-  std::vector<OwnAddress> addresses() const;  // the usable ones
+  std::vector<OwnAddress> addresses() const;   // the usable ones
+  std::vector<OwnAddress> configured() const;  // those that are still probed for, too
   RouteTable& routes() { return routes_; }
 
   // Membership of a multicast group, counted; reported to routers and snooping switches. False: too many groups.
@@ -107,9 +108,9 @@ class HostStack {
   struct Own {
     OwnAddress address;
     bool tentative = false;
-    unsigned steps = 0;   // probes or announcements still to send
-    Nanos due = kNever;   // of the next one; tentative without steps: end of the detection
-    Nanos defended = 0;   // last answer to a conflict
+    unsigned steps = 0;  // probes or announcements still to send
+    Nanos due = kNever;  // of the next one; tentative without steps: end of the detection
+    Nanos defended = 0;  // last answer to a conflict
   };
   struct Group {
     Gid ip{};

@@ -179,6 +179,23 @@ TEST_CASE("RFC 5227 2.1: with duplicate detection an address is probed for befor
   }
 }
 
+TEST_CASE("RFC 4862 5.4.5: a duplicate address is given up whole, and no other one with it", "[ndp]") {
+  HostOptions o;
+  o.detect_duplicates = true;
+  Station s(o);
+  const Gid other = v6(9);
+  REQUIRE(s.host.add_address(s.now, {kOurV6, 64, kNoVlan}));
+  REQUIRE(s.host.add_address(s.now, {other, 48, kNoVlan}));
+  s.receive(ndp(kOurV6, {{0xFF, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}}, wire::kNdpAdvertisement, 0x20, kOurV6));
+  REQUIRE(s.events().at(0).kind == HostEvent::Kind::address_duplicate);
+  CHECK_FALSE(s.host.member(solicited_node_group(kOurV6), kNoVlan));
+  CHECK(s.host.member(solicited_node_group(other), kNoVlan));
+  REQUIRE(s.host.routes().routes().size() == 1);
+  CHECK(s.host.routes().routes()[0].length == 48);
+  s.run_until(s.now + 5 * kSec);
+  CHECK(s.host.own(other, kNoVlan) != nullptr);
+}
+
 TEST_CASE("RFC 5227 2.4: an address in use is defended once in ten seconds", "[arp]") {
   Station s = Station::ready();
   for (int i = 0; i < 3; ++i) s.receive(arp_request(kOurV4, kOurV4));
