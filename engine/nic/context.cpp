@@ -1,5 +1,6 @@
 // Opened devices and the objects that are nothing but control state: protection domains, memory regions and windows,
 // address handles.
+#include <algorithm>
 #include <cerrno>
 
 #include "engine/nic/address.h"
@@ -83,6 +84,18 @@ int Context::gid(std::uint32_t index, control::GidRecord* out) const {
     }
   }
   return EINVAL;
+}
+
+void Context::watch_events() {
+  Vf::Impl& v = vf_->impl();
+  if (!v.inherited()) v.helper.start();
+}
+
+std::uint32_t Context::num_gids() const {
+  Vf::Impl& v = vf_->impl();
+  SpinGuard g(v.gids_lock);
+  return static_cast<std::uint32_t>(std::count_if(v.gids.begin(), v.gids.end(),
+                                                  [this](const auto& r) { return r.device == device_; }));
 }
 
 int Context::alloc_pd(ProtectionDomain** out) {

@@ -1,10 +1,27 @@
 // From the transports to the application: completions, asynchronous events, timers.
+#include <algorithm>
+
 #include "engine/nic/vf_impl.h"
 
 namespace softrnic::nic {
 namespace {
 
 constexpr int kTimerBudget = 256;  // of one round
+
+// Is the GID table of a device the same in both?
+bool same_table(const std::vector<control::GidRecord>& a, const std::vector<control::GidRecord>& b,
+                std::uint32_t device) {
+  auto next = [device](auto it, auto end) {
+    return std::find_if(it, end, [device](const control::GidRecord& r) { return r.device == device; });
+  };
+  auto x = next(a.begin(), a.end()), y = next(b.begin(), b.end());
+  while (x != a.end() && y != b.end()) {
+    if (!(x->gid == y->gid) || x->type != y->type || x->vlan_id != y->vlan_id) return false;
+    x = next(x + 1, a.end());
+    y = next(y + 1, b.end());
+  }
+  return x == a.end() && y == b.end();
+}
 
 }  // namespace
 
@@ -96,7 +113,9 @@ void Vf::Impl::take_new_gids() {
     gids.swap(fresh);
   }
   last_local_gid = Gid{};
-  for (Context* ctx : contexts) raise(*ctx, {.type = AsyncEvent::gid_change, .port = 1});
+  for (Context* ctx : contexts) {
+    if (!same_table(gids, fresh, ctx->device_index())) raise(*ctx, {.type = AsyncEvent::gid_change, .port = 1});
+  }
 }
 
 // IBA 10.2.6.3, 11.6.3.2: a CQ that overflowed is in error, and so is every QP that completes to it.

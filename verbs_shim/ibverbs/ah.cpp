@@ -74,7 +74,7 @@ Gid mapped(const std::uint8_t (&ip4)[4]) {
 
 // Index of the own GID `gid` of `type` (GidRecord::type), or -1.
 int find_gid(nic::Context& context, const Gid& gid, std::uint8_t type) {
-  for (std::uint32_t i = 0; i < context.device().num_gids && i < 256; ++i) {
+  for (std::uint32_t i = 0; i < context.num_gids() && i < 256; ++i) {
     control::GidRecord record;
     if (context.gid(i, &record) == 0 && record.gid == gid && record.type == type) return static_cast<int>(i);
   }

@@ -78,6 +78,7 @@ int gid_entry(ibv_context* context, std::uint32_t port_num, std::uint32_t index,
   control::GidRecord g;
   int rc = c.nic->gid(index, &g);
   if (rc != 0) return rc;
+  if (g.gid == Gid{}) return ENODATA;
   *entry = {};
   memcpy(entry->gid.raw, g.gid.raw, sizeof entry->gid.raw);
   entry->gid_index = index;
@@ -122,7 +123,7 @@ int query_port(ibv_context* context, uint8_t port_num, ibv_port_attr* attr, size
   a.state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
   a.max_mtu = IBV_MTU_4096;
   a.active_mtu = mtu_enum(r.active_mtu);
-  a.gid_tbl_len = static_cast<int>(r.num_gids);
+  a.gid_tbl_len = static_cast<int>(c.nic->num_gids());
   a.port_cap_flags = IBV_PORT_CM_SUP;
   a.max_msg_sz = r.max_msg_sz;
   a.pkey_tbl_len = 1;
@@ -195,7 +196,7 @@ SOFTRNIC_ABI int _ibv_query_gid_ex(ibv_context* context, uint32_t port_num, uint
 SOFTRNIC_ABI ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entries, size_t max_entries,
                                           uint32_t flags, size_t entry_size) {
   if (flags != 0) return -EOPNOTSUPP;
-  const std::uint32_t table = to_shim(context).nic->device().num_gids;
+  const std::uint32_t table = to_shim(context).nic->num_gids();
   char* out = reinterpret_cast<char*>(entries);
   size_t n = 0;
   for (std::uint32_t i = 0; i < table; ++i) {
