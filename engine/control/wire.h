@@ -29,6 +29,7 @@ enum class MsgType : std::uint16_t {
   shutdown = 22,     // -> status; the NIC process ends
   hold = 23,         // keeps a NIC process alive that ends with its last user, while this connection is open
   keep = 24,         // the NIC process no longer ends with its last user
+  address = 25,      // AddressRequest -> status; a sentence for the user when it is not 0
   // notices from the server
   peer_added = 40,   // PeerReply + fds: another VF opened a channel to this one
   peer_gone = 41,    // PeerGone: its rings become sinks
@@ -137,6 +138,12 @@ struct RouteDone {
 struct McastRequest {
   Gid mgid;
   std::uint32_t attach;  // 1 attach, 0 detach; counted per VF
+};
+// An address of a port, as in the configuration: "10.0.0.1/24", "fd00::1/64%7".
+struct AddressRequest {
+  std::uint32_t port;  // index of its device
+  std::uint32_t add;   // 1 add, 0 remove
+  char address[64];    // filled up with zeros
 };
 struct CaptureRequest {
   std::uint32_t flags;

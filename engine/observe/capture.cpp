@@ -159,11 +159,13 @@ int Capture::write_record(PcapngWriter& writer, const Record& record, const std:
   } else {
     const auto it = interfaces_.find(record.vf_id);
     if (it == interfaces_.end()) {
-      error = writer.add_interface(fmt::format("vf{}", record.vf_id), LinkType::ethernet, &interfaces_[record.vf_id]);
+      const std::string name = record.vf_id == dp::kNoVf ? "network" : fmt::format("vf{}", record.vf_id);
+      error = writer.add_interface(name, LinkType::ethernet, &interfaces_[record.vf_id]);
       if (error != 0 && error != EAGAIN) return error;
     }
+    const Direction direction = record.vf_id == dp::kNoVf ? Direction::in : Direction::out;
     error = writer.write_packet(interfaces_[record.vf_id], record.time, Bytes(bytes, record.length), record.original,
-                                Direction::out);
+                                direction);
   }
   return error == EAGAIN ? 0 : error;  // it waits in the writer's buffer, which flush() empties
 }

@@ -44,9 +44,9 @@ int start_eal(const EalOptions& options, std::string* why) {
   // The variable by which systemd names a service's directory is the only way to tell the EAL.
   if (!options.runtime_dir.empty()) ::setenv("RUNTIME_DIRECTORY", options.runtime_dir.c_str(), 1);
   const std::string prefix = "softrnic-" + std::to_string(::getpid());
-  std::vector<std::string> args = {"softrnicd", "--no-huge", "-m", std::to_string(options.memory_mib), "--no-shconf",
-                                   "--no-telemetry", "--log-level", "*:warning", "--file-prefix", prefix, "--lcores",
-                                   floating_lcores()};
+  std::vector<std::string> args = {"softrnicd",     "--no-huge",      "-m",          std::to_string(options.memory_mib),
+                                   "--no-shconf",   "--no-telemetry", "--log-level", "*:warning",
+                                   "--file-prefix", prefix,           "--lcores",    floating_lcores()};
   if (!options.pci) args.push_back("--no-pci");
   // The EAL keeps pointers into its arguments and permutes them.
   static std::vector<std::string> kept;
@@ -61,6 +61,10 @@ int start_eal(const EalOptions& options, std::string* why) {
   return 0;
 }
 
+void set_eal_log(std::FILE* log) {
+  rte_openlog_stream(log);
+}
+
 int run_on_lcore(std::function<void()> work) {
   lcore_work = std::move(work);
   const unsigned lcore = rte_get_next_lcore(-1, 1, 0);
@@ -68,6 +72,8 @@ int run_on_lcore(std::function<void()> work) {
   return -rte_eal_remote_launch(lcore_main, nullptr, lcore);
 }
 
-void wait_for_lcore() { rte_eal_mp_wait_lcore(); }
+void wait_for_lcore() {
+  rte_eal_mp_wait_lcore();
+}
 
 }  // namespace softrnic::ports

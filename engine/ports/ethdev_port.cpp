@@ -22,7 +22,9 @@ namespace softrnic::ports {
 namespace {
 
 constexpr unsigned kBurst = 32;
-constexpr unsigned kBuffers = 4096;
+// Buffers: as many as fit, within these bounds; the rings of real NICs alone hold 1024.
+constexpr std::uint32_t kBufferBytes = 40u << 20;
+constexpr std::uint32_t kMinBuffers = 2048, kMaxBuffers = 4096;
 constexpr unsigned kBufferCache = 256;
 constexpr std::uint16_t kDescriptors = 512;
 constexpr std::uint32_t kFrameOverhead = 18;  // Ethernet header and one VLAN tag
@@ -63,6 +65,7 @@ struct EthdevPort::Impl {
   rte_mempool* pool = nullptr;
   rte_mbuf* tx[kBurst];
   unsigned tx_count = 0;  // complete frames in tx[]; the buffer of begin() stands behind them
+  std::uint64_t taken = 0;
   bool open_buffer = false;
 
   int attach(const PortConfig& config, std::string* why);
@@ -116,9 +119,11 @@ int EthdevPort::Impl::attach(const PortConfig& config, std::string* why) {
 
 int EthdevPort::Impl::configure(const PortConfig& config, std::string* why) {
   rte_eth_dev_info info{};
-  if (const int error = rte_eth_dev_info_get(id, &info); error != 0) return fail(-error, "does not describe itself", why);
+  if (const int error = rte_eth_dev_info_get(id, &info); error != 0)
+    return fail(-error, "does not describe itself", why);
   const std::uint32_t room = std::max({mtu + kFrameOverhead, ring_frame, 2048u}) + RTE_PKTMBUF_HEADROOM;
-  pool = rte_pktmbuf_pool_create(fmt::format("softrnic-{}", id).c_str(), kBuffers, kBufferCache, 0,
+  const std::uint32_t buffers = std::clamp(kBufferBytes / room, kMinBuffers, kMaxBuffers);
+  pool = rte_pktmbuf_pool_create(fmt::format("softrnic-{}", id).c_str(), buffers, kBufferCache, 0,
                                  static_cast<std::uint16_t>(room), SOCKET_ID_ANY);
   if (pool == nullptr) return fail(rte_errno, "no memory for its buffers", why);
 
@@ -126,8 +131,10 @@ int EthdevPort::Impl::configure(const PortConfig& config, std::string* why) {
   // net_af_packet claims that it takes no more than 1518 bytes, whatever its rings hold.
   conf.rxmode.mtu = std::min(mtu, info.max_mtu != 0 ? info.max_mtu : mtu);
   if (info.max_rx_pktlen > RTE_ETHER_HDR_LEN + RTE_ETHER_CRC_LEN)
-    conf.rxmode.mtu = std::min<std::uint32_t>(conf.rxmode.mtu, info.max_rx_pktlen - RTE_ETHER_HDR_LEN - RTE_ETHER_CRC_LEN);
-  if (const int error = rte_eth_dev_configure(id, 1, 1, &conf); error != 0) return fail(-error, "cannot be configured", why);
+    conf.rxmode.mtu =
+        std::min<std::uint32_t>(conf.rxmode.mtu, info.max_rx_pktlen - RTE_ETHER_HDR_LEN - RTE_ETHER_CRC_LEN);
+  if (const int error = rte_eth_dev_configure(id, 1, 1, &conf); error != 0)
+    return fail(-error, "cannot be configured", why);
   std::uint16_t rx = kDescriptors, tx_size = kDescriptors;
   rte_eth_dev_adjust_nb_rx_tx_desc(id, &rx, &tx_size);
   const int socket = rte_eth_dev_socket_id(id);
@@ -163,10 +170,18 @@ EthdevPort::~EthdevPort() {
   rte_mempool_free(d.pool);
 }
 
-const std::string& EthdevPort::name() const { return impl_->device_name; }
-std::uint32_t EthdevPort::mtu() const { return impl_->mtu; }
-const neigh::Mac& EthdevPort::device_mac() const { return impl_->mac; }
-unsigned EthdevPort::kernel_ifindex() const { return impl_->ifindex; }
+const std::string& EthdevPort::name() const {
+  return impl_->device_name;
+}
+std::uint32_t EthdevPort::mtu() const {
+  return impl_->mtu;
+}
+const neigh::Mac& EthdevPort::device_mac() const {
+  return impl_->mac;
+}
+unsigned EthdevPort::kernel_ifindex() const {
+  return impl_->ifindex;
+}
 
 bool EthdevPort::link_up() const {
   rte_eth_link link{};
@@ -226,13 +241,31 @@ void EthdevPort::commit(std::size_t length) {
   if (d.tx_count == kBurst) flush();
 }
 
-void EthdevPort::flush() {
+unsigned EthdevPort::discard() {
   Impl& d = *impl_;
-  if (d.tx_count == 0) return;
+  const unsigned lost = d.tx_count;
+  rte_pktmbuf_free_bulk(d.tx, lost);
+  if (d.open_buffer) d.tx[0] = d.tx[lost];
+  d.tx_count = 0;
+  return lost;
+}
+
+bool EthdevPort::flush() {
+  Impl& d = *impl_;
+  if (d.tx_count == 0) return true;
   const std::uint16_t sent = rte_eth_tx_burst(d.id, 0, d.tx, static_cast<std::uint16_t>(d.tx_count));
   const unsigned left = d.tx_count + (d.open_buffer ? 1 : 0) - sent;
   std::memmove(d.tx, d.tx + sent, left * sizeof(d.tx[0]));
   d.tx_count -= sent;
+  d.taken += sent;
+  return d.tx_count == 0;
+}
+
+unsigned EthdevPort::unsent() const {
+  return impl_->tx_count;
+}
+std::uint64_t EthdevPort::taken() const {
+  return impl_->taken;
 }
 
 }  // namespace softrnic::ports

@@ -26,9 +26,9 @@ class EthdevPort {
   EthdevPort& operator=(const EthdevPort&) = delete;
 
   const std::string& name() const;
-  std::uint32_t mtu() const;                // bytes of an IP packet
+  std::uint32_t mtu() const;  // bytes of an IP packet
   const neigh::Mac& device_mac() const;
-  unsigned kernel_ifindex() const;          // of the kernel's interface under the device; 0: none
+  unsigned kernel_ifindex() const;  // of the kernel's interface under the device; 0: none
   bool link_up() const;
   EthdevStats stats() const;
 
@@ -42,7 +42,12 @@ class EthdevPort {
   void commit(std::size_t length);
   // True when begin() would give a buffer.
   bool has_room();
-  void flush();
+  // Gives up what the device does not take. Returns the number of frames lost.
+  unsigned discard();
+  // False when the device did not take everything.
+  bool flush();
+  unsigned unsent() const;      // frames that it has not taken yet
+  std::uint64_t taken() const;  // frames that it has taken so far
 
  private:
   EthdevPort();

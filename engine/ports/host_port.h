@@ -2,7 +2,9 @@
 #pragma once
 
 #include <atomic>
+#include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,11 +19,11 @@ namespace softrnic::ports {
 
 struct PortCounters {
   std::uint64_t rx_frames = 0, rx_bytes = 0, tx_frames = 0, tx_bytes = 0;  // all that passed the device
-  std::uint64_t rx_other_station = 0;    // not for our MAC, dropped
-  std::uint64_t rx_own = 0;              // neighbour discovery, echo and the like
-  std::uint64_t tx_unreachable = 0;      // no route, or the neighbour does not answer
-  std::uint64_t tx_too_long = 0;         // longer than the MTU
-  std::uint64_t tx_no_buffer = 0;        // the device took no more
+  std::uint64_t rx_other_station = 0;                                      // not for our MAC, dropped
+  std::uint64_t rx_own = 0;                                                // neighbour discovery, echo and the like
+  std::uint64_t tx_unreachable = 0;                                        // no route, or the neighbour does not answer
+  std::uint64_t tx_too_long = 0;                                           // longer than the MTU
+  std::uint64_t tx_dropped = 0;  // the device took no more, e.g. because its link is down
 };
 
 class HostPort final : public sw::Uplink {
@@ -37,34 +39,51 @@ class HostPort final : public sw::Uplink {
   const EthdevPort& device() const { return *device_; }
   PortCounters counters() const;
 
-  // Switch's thread:
+  // Switch's thread, or before it runs:
   neigh::HostStack& host() { return host_; }
   // Called for events of neighbours and addresses.
   void set_on_event(std::function<void(const neigh::HostEvent&)> on_event) { on_event_ = std::move(on_event); }
+  // 0 or an errno value: EEXIST it is there, EINVAL no address of a host.
+  int add_address(Nanos now, const neigh::OwnAddress& address);
+  // EADDRNOTAVAIL there is none; EPERM the link-local address made from the MAC belongs to the port.
+  int remove_address(Nanos now, const Gid& ip, std::uint16_t vlan);
 
   int receive(Nanos now, int budget, OnFrame on_frame, void* ctx) override;
-  bool has_room() override { return device_->has_room(); }
-  void send(Nanos now, const Gid& dgid, std::uint16_t vlan, Bytes frame) override;
-  void flush() override { device_->flush(); }
+  bool has_room() override;
+  void send(Nanos now, const Gid& dgid, std::uint16_t vlan, MutableBytes frame) override;
+  bool flush() override;
   void set_group_member(Nanos now, const Gid& mgid, bool member) override;
   Nanos next_timeout() const override { return host_.next_timeout(); }
   void on_timeout(Nanos now) override;
   int wakeup_fd() const override { return wakeup_ ? wakeup_->fd() : -1; }
-  void drain_wakeup() override;
+  bool drain_wakeup() override { return wakeup_ && wakeup_->drain(); }
 
  private:
   struct Counters {
     std::atomic<std::uint64_t> rx_frames{0}, rx_bytes{0}, tx_frames{0}, tx_bytes{0};
-    std::atomic<std::uint64_t> rx_other_station{0}, rx_own{0}, tx_unreachable{0}, tx_too_long{0}, tx_no_buffer{0};
+    std::atomic<std::uint64_t> rx_other_station{0}, rx_own{0}, tx_unreachable{0}, tx_too_long{0}, tx_dropped{0};
+  };
+  struct GidLess {
+    bool operator()(const Gid& a, const Gid& b) const { return std::memcmp(a.raw, b.raw, sizeof(a.raw)) < 0; }
   };
   void on_frame(Nanos now, MutableBytes frame, OnFrame on_frame, void* ctx);
+  MutableBytes begin_frame();
+  bool drop_if_stalled();
   void transmit_own(Nanos now);
   void report_events();
+  void enter_vlan(Nanos now, std::uint16_t vlan);
+  void leave_vlan_if_unused(Nanos now, std::uint16_t vlan);
 
   std::unique_ptr<EthdevPort> device_;
   const neigh::Mac mac_;
   neigh::HostStack host_;
+  std::vector<std::uint16_t> vlans_;  // that the port is in; each has the link-local address
+  std::map<Gid, unsigned, GidLess> groups_;  // multicast groups of the VFs, and how many VFs are members
   std::unique_ptr<PacketWakeup> wakeup_;
+  Nanos now_ = 0;        // of the last call that said it
+  Nanos progress_ = 0;        // when the device last took frames, or had none to take
+  std::uint64_t taken_ = 0;   // how many it had taken then
+  bool own_waits_ = false;    // the host has frames that the device has no room for
   std::function<void(const neigh::HostEvent&)> on_event_;
   Counters counters_;
 };

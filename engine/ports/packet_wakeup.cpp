@@ -14,8 +14,8 @@ std::unique_ptr<PacketWakeup> PacketWakeup::open(unsigned ifindex, Direction dir
   wakeup->fd_.reset(::socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!wakeup->fd_) return nullptr;
   const int fd = wakeup->fd_.get();
-  // One byte of each frame in that direction; our own wake nobody. While we are awake nobody reads, the smallest buffer is
-  // soon full, and the kernel then drops at once what it would have queued.
+  // One byte of each frame in that direction; our own wake nobody. While we are awake nobody reads, the smallest buffer
+  // is soon full, and the kernel then drops at once what it would have queued.
   const std::uint32_t when_outgoing = direction == Direction::sent ? 1 : 0;
   sock_filter code[] = {
       {BPF_LD | BPF_W | BPF_ABS, 0, 0, static_cast<std::uint32_t>(SKF_AD_OFF + SKF_AD_PKTTYPE)},
@@ -36,10 +36,11 @@ std::unique_ptr<PacketWakeup> PacketWakeup::open(unsigned ifindex, Direction dir
   return wakeup;
 }
 
-void PacketWakeup::drain() {
+bool PacketWakeup::drain() {
   char byte;
-  while (::recv(fd_.get(), &byte, 1, MSG_TRUNC) >= 0) {
-  }
+  bool any = false;
+  while (::recv(fd_.get(), &byte, 1, MSG_TRUNC) >= 0) any = true;
+  return any;
 }
 
 }  // namespace softrnic::ports

@@ -18,7 +18,8 @@ class PacketWakeup {
 
   // Readable when a frame has arrived since drain().
   int fd() const { return fd_.get(); }
-  void drain();
+  // True when it was readable.
+  bool drain();
 
  private:
   sw::UniqueFd fd_;

@@ -67,7 +67,9 @@ std::string to_string(const Gid& ip) {
   return ::inet_ntop(v4 ? AF_INET : AF_INET6, ip.raw + (v4 ? 12 : 0), text, sizeof(text));
 }
 
-std::string to_string(const neigh::Mac& mac) { return fmt::format("{:02x}", fmt::join(mac, ":")); }
+std::string to_string(const neigh::Mac& mac) {
+  return fmt::format("{:02x}", fmt::join(mac, ":"));
+}
 
 bool parse_address(std::string_view text, neigh::OwnAddress* out, std::string* why) {
   if (!take_vlan(&text, &out->vlan, why) || !parse_prefix(text, &out->ip, &out->prefix_length, why)) return false;
@@ -108,33 +110,78 @@ bool parse_mac(std::string_view text, neigh::Mac* out, std::string* why) {
   return good && neigh::is_unicast(*out);
 }
 
-bool set_property(PortConfig* port, std::string_view key, std::string_view value, std::string* why) {
-  if (key == "ip") {
-    neigh::OwnAddress address;
-    if (!parse_address(value, &address, why)) return false;
-    port->addresses.push_back(address);
-  } else if (key == "route") {
-    neigh::Route route;
-    if (!parse_route(value, &route, why)) return false;
-    port->routes.push_back(route);
-  } else if (key == "mac") {
-    return parse_mac(value, &port->mac.emplace(), why);
-  } else if (key == "mtu") {
-    unsigned mtu = 0;
-    if (!parse_number(value, kMaxMtu, &mtu) || mtu < kMinMtu) {
-      *why = fmt::format("{}: an MTU is a number from {} to {}", value, kMinMtu, kMaxMtu);
-      return false;
+namespace {
+
+bool refuse(std::string* why, std::string reason) {
+  *why = std::move(reason);
+  return false;
+}
+
+bool add_port(std::vector<PortConfig>* ports, std::string_view device, std::string* why) {
+  if (ports->size() >= kMaxPorts) return refuse(why, fmt::format("there are at most {} ports", kMaxPorts));
+  for (const PortConfig& other : *ports)
+    if (device_name(other.device) == device_name(device))
+      return refuse(why, fmt::format("{}: there is a port on this device already", device_name(device)));
+  ports->emplace_back().device = device;
+  return true;
+}
+
+bool add_address(std::vector<PortConfig>* ports, std::string_view value, std::string* why) {
+  neigh::OwnAddress address;
+  if (!parse_address(value, &address, why)) return false;
+  for (const PortConfig& port : *ports) {
+    for (const neigh::OwnAddress& a : port.addresses) {
+      // An address may be used once in each VLAN of a port, but packets must tell which port they are for.
+      if (a.ip != address.ip || (&port == &ports->back() && a.vlan != address.vlan)) continue;
+      return refuse(why, fmt::format("{}: port {} has this address already", value, device_name(port.device)));
     }
-    port->mtu = mtu;
-  } else if (key == "detect-duplicates" && (value == "yes" || value == "no")) {
-    port->detect_duplicates = value == "yes";
-  } else if (key == "detect-duplicates") {
-    *why = fmt::format("{}: detect-duplicates is yes or no", value);
-    return false;
-  } else {
-    *why = fmt::format("{}: a port has ip, route, mac, mtu and detect-duplicates", key);
-    return false;
   }
+  ports->back().addresses.push_back(address);
+  return true;
+}
+
+bool add_route(PortConfig* port, std::string_view value, std::string* why) {
+  neigh::Route route;
+  if (!parse_route(value, &route, why)) return false;
+  const auto reaches = [&](const neigh::OwnAddress& a) {
+    return a.vlan == route.vlan && neigh::same_prefix(a.ip, route.gateway, a.prefix_length);
+  };
+  if (!neigh::is_link_local(route.gateway) && std::none_of(port->addresses.begin(), port->addresses.end(), reaches))
+    return refuse(why, fmt::format("{}: none of the port's addresses before it has the gateway in its prefix", value));
+  port->routes.push_back(route);
+  return true;
+}
+
+bool set_mac(std::vector<PortConfig>* ports, std::string_view value, std::string* why) {
+  neigh::Mac mac{};
+  if (!parse_mac(value, &mac, why)) return false;
+  for (const PortConfig& other : *ports)
+    if (&other != &ports->back() && other.mac == mac)
+      return refuse(why, fmt::format("{}: port {} has this MAC already", value, device_name(other.device)));
+  ports->back().mac = mac;
+  return true;
+}
+
+}  // namespace
+
+bool set_property(std::vector<PortConfig>* ports, std::string_view key, std::string_view value, std::string* why) {
+  if (key == "port") return add_port(ports, value, why);
+  const bool known = key == "ip" || key == "route" || key == "mac" || key == "mtu" || key == "detect-duplicates";
+  if (!known) return refuse(why, fmt::format("{}: a port has ip, route, mac, mtu and detect-duplicates", key));
+  if (ports->empty()) return refuse(why, "there is no port before it");
+  if (key == "ip") return add_address(ports, value, why);
+  PortConfig& port = ports->back();
+  if (key == "route") return add_route(&port, value, why);
+  if (key == "mac") return set_mac(ports, value, why);
+  if (key == "mtu") {
+    unsigned mtu = 0;
+    if (!parse_number(value, kMaxMtu, &mtu) || mtu < kMinMtu)
+      return refuse(why, fmt::format("{}: an MTU is a number from {} to {}", value, kMinMtu, kMaxMtu));
+    port.mtu = mtu;
+    return true;
+  }
+  if (value != "yes" && value != "no") return refuse(why, fmt::format("{}: detect-duplicates is yes or no", value));
+  port.detect_duplicates = value == "yes";
   return true;
 }
 
@@ -157,12 +204,8 @@ bool parse_config(std::string_view text, std::vector<PortConfig>* out, std::stri
     std::string reason;
     if (value.empty()) {
       reason = fmt::format("{}: the value is missing", key);
-    } else if (key == "port") {
-      out->emplace_back().device = value;
-    } else if (out->empty()) {
-      reason = fmt::format("{}: there is no port yet that it could belong to", key);
     } else {
-      set_property(&out->back(), key, value, &reason);
+      set_property(out, key, value, &reason);
     }
     if (reason.empty()) continue;
     *why = fmt::format("line {}: {}", number, reason);
@@ -171,7 +214,9 @@ bool parse_config(std::string_view text, std::vector<PortConfig>* out, std::stri
   return true;
 }
 
-std::string device_name(std::string_view device) { return std::string(device.substr(0, device.find(','))); }
+std::string device_name(std::string_view device) {
+  return std::string(device.substr(0, device.find(',')));
+}
 
 std::string device_argument(std::string_view device, std::string_view key) {
   auto at = device.find(',');
@@ -216,7 +261,8 @@ neigh::Mac default_mac(std::string_view device, const neigh::Mac& of_device) {
 }
 
 std::uint32_t roce_mtu(std::uint32_t mtu) {
-  constexpr std::uint32_t kHeaders = 80;
+  // IPv6, UDP, BTH, XRCETH, RETH, ImmDt and ICRC: the longest headers of a packet with payload.
+  constexpr std::uint32_t kHeaders = 40 + 8 + 12 + 4 + 16 + 4 + 4;
   std::uint32_t payload = 4096;
   while (payload > 256 && payload + kHeaders > mtu) payload /= 2;
   return payload;

@@ -24,13 +24,16 @@ struct PortConfig {
   bool detect_duplicates = false;
 };
 
-// Sets one property of a port as the command line (--KEY VALUE) and the configuration file (KEY VALUE) name it: ip, route,
-// mac, mtu, detect-duplicates (value "yes" or "no"). False with a sentence in *why when there is no such property or the
-// value makes no sense.
-bool set_property(PortConfig* port, std::string_view key, std::string_view value, std::string* why);
+inline constexpr std::size_t kMaxPorts = 32;
 
-// Reads a configuration file: lines "KEY VALUE", "#" starts a comment. A line "port DEVICE" begins a port, the lines behind
-// it are its properties. False with "line N: ..." in *why at the first mistake.
+// Takes in one setting as the command line (--KEY VALUE) and the configuration file (KEY VALUE) name it. "port" begins a
+// port with a device; ip, route, mac, mtu and detect-duplicates (value "yes" or "no") are properties of the last one.
+// False with a sentence in *why when there is no such setting, the value makes no sense, or it contradicts an earlier
+// one: two ports with the same device, MAC or address, or a gateway that is on no link of its port.
+bool set_property(std::vector<PortConfig>* ports, std::string_view key, std::string_view value, std::string* why);
+
+// Reads a configuration file: lines "KEY VALUE" as for set_property(), "#" starts a comment. False with "line N: ..." in
+// *why at the first mistake.
 bool parse_config(std::string_view text, std::vector<PortConfig>* out, std::string* why);
 
 // "10.0.0.1/24" or "fd00::1/64", "%VLAN" (1 to 4094) behind it for a tagged one; without a prefix length the address is
@@ -56,12 +59,12 @@ bool is_driver(std::string_view device, std::string_view driver);
 // `ring_bytes`: memory of each of its two rings.
 std::string device_for_mtu(const std::string& device, std::uint32_t mtu, std::uint32_t ring_bytes);
 
-// The MAC a port answers to when none is configured: the device's own, but another one when the kernel's stack answers to
-// that on the same wire.
+// The MAC a port answers to when none is configured: the device's own, but another one when the kernel's stack answers
+// to that on the same wire.
 neigh::Mac default_mac(std::string_view device, const neigh::Mac& of_device);
 
-// Largest IBA MTU (256 to 4096) whose packets fit an IP packet of `mtu` bytes: the headers of a RoCE packet take up to 80
-// bytes more.
+// Largest IBA MTU (256 to 4096) whose packets fit an IP packet of `mtu` bytes: the headers of a RoCE packet take up to
+// 88 bytes more.
 std::uint32_t roce_mtu(std::uint32_t mtu);
 
 }  // namespace softrnic::ports

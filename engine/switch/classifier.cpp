@@ -6,6 +6,7 @@
 #include "protocols/roce/framing.h"
 #include "protocols/wire/bth.h"
 #include "protocols/wire/eths.h"
+#include "protocols/wire/vlan.h"
 
 namespace softrnic::sw {
 namespace {
@@ -15,55 +16,105 @@ constexpr std::uint32_t kMulticastQpn = 0xFFFFFF;  // IBA 9.2.3
 constexpr std::uint8_t kTransportMask = 0xE0;
 constexpr std::uint8_t kTransportUd = 0x60;
 
+// IEEE 802.1Q table 9-2: the id 0 is only a priority.
+std::uint16_t vlan_of(const roce::RxFrame& rx) {
+  const std::uint16_t id = rx.has_vlan ? rx.vlan_tci & wire::VlanTag::kIdMask : 0;
+  return id != 0 ? id : kNoVlan;
+}
+
 }  // namespace
 
 bool Classifier::GidLess::operator()(const Gid& a, const Gid& b) const {
   return std::memcmp(a.raw, b.raw, sizeof(a.raw)) < 0;
 }
 
-void Classifier::set_group_member(const Gid& mgid, std::uint16_t vf, bool member) {
+bool Classifier::set_group_member(const Gid& mgid, std::uint16_t vf, bool member) {
   auto& members = groups_[mgid];
-  std::erase(members, vf);
+  const bool was = std::erase(members, vf) != 0;
   if (member) members.push_back(vf);
   if (members.empty()) groups_.erase(mgid);
+  return was != member;
 }
 
-void Classifier::forget(std::uint16_t vf) {
+std::vector<Gid> Classifier::forget(std::uint16_t vf) {
+  std::vector<Gid> left;
   for (auto it = groups_.begin(); it != groups_.end();) {
-    std::erase(it->second, vf);
+    if (std::erase(it->second, vf) != 0) left.push_back(it->first);
     it = it->second.empty() ? groups_.erase(it) : std::next(it);
   }
+  return left;
 }
 
 // The address that matched moves to the front: senders keep using the same one.
-bool Classifier::is_own(const Gid& gid) {
-  const auto it = std::find(own_.begin(), own_.end(), gid);
-  if (it == own_.end()) return false;
+template <class Match>
+const OwnGid* Classifier::find_own(const Gid& gid, Match&& match) {
+  const auto it = std::find_if(own_.begin(), own_.end(), [&](const OwnGid& o) { return o.gid == gid && match(o); });
+  if (it == own_.end()) return nullptr;
   std::iter_swap(own_.begin(), it);
-  return true;
+  return &own_.front();
+}
+
+const OwnGid* Classifier::find_own(const Gid& gid) {
+  return find_own(gid, [](const OwnGid&) { return true; });
+}
+
+void Classifier::add_members(const Gid& mgid, std::uint16_t except) {
+  if (const auto it = groups_.find(mgid); it != groups_.end())
+    std::copy_if(it->second.begin(), it->second.end(), std::back_inserter(destinations_),
+                 [except](std::uint16_t vf) { return vf != except; });
 }
 
 Verdict Classifier::classify(Bytes frame, std::uint16_t source) {
   destinations_.clear();
   roce::RxFrame rx;
-  if (roce::parse(frame, &rx) != roce::FrameError::none) return {Verdict::Kind::malformed, {}};
-  if (!is_own(rx.sgid)) return {Verdict::Kind::bad_source, {}};
+  Verdict verdict;
+  if (roce::parse(frame, &rx) != roce::FrameError::none) return verdict;
+  verdict.kind = Verdict::Kind::bad_source;
+  const std::uint16_t vlan = vlan_of(rx);
+  const OwnGid* from = find_own(rx.sgid, [vlan](const OwnGid& o) { return o.vlan == vlan; });
+  if (from == nullptr) return verdict;
+  const int uplink = from->uplink;
 
   const wire::BthView bth(rx.transport.data());
   if ((bth.opcode() & kTransportMask) == kTransportUd) {
-    if (rx.transport.size() < wire::kBthSize + wire::Deth::kSize) return {Verdict::Kind::malformed, {}};
+    if (rx.transport.size() < wire::kBthSize + wire::Deth::kSize) return {};
     const auto deth = wire::Deth::read(rx.transport.data() + wire::kBthSize);
-    if (owner_of(deth.src_qpn) != source) return {Verdict::Kind::bad_source, {}};
+    if (owner_of(deth.src_qpn) != source) return verdict;
   }
+  verdict.kind = Verdict::Kind::forward;
+  verdict.dgid = rx.dgid;
+  verdict.vlan = vlan;
   const std::uint32_t qpn = bth.dest_qpn();
   if (qpn == kMulticastQpn) {
-    if (const auto it = groups_.find(rx.dgid); it != groups_.end())
-      std::copy_if(it->second.begin(), it->second.end(), std::back_inserter(destinations_),
-                   [source](std::uint16_t vf) { return vf != source; });
+    add_members(rx.dgid, source);
+    verdict.uplink = uplink;
+  } else if (uplink != kNoUplink && find_own(rx.dgid) == nullptr) {
+    verdict.uplink = uplink;
   } else if (const std::uint16_t owner = owner_of(qpn); owner != dp::kNoVf) {
     destinations_.push_back(owner);
   }
-  return {Verdict::Kind::forward, destinations_};
+  verdict.destinations = destinations_;
+  return verdict;
+}
+
+Verdict Classifier::classify_from(Bytes frame, int uplink) {
+  destinations_.clear();
+  roce::RxFrame rx;
+  Verdict verdict;
+  if (roce::parse(frame, &rx) != roce::FrameError::none) return verdict;
+  verdict.kind = Verdict::Kind::bad_source;
+  if (find_own(rx.sgid) != nullptr) return verdict;
+  verdict.kind = Verdict::Kind::forward;
+  const std::uint32_t qpn = wire::BthView(rx.transport.data()).dest_qpn();
+  if (qpn == kMulticastQpn) {
+    add_members(rx.dgid, dp::kNoVf);
+  } else {
+    const auto here = [uplink, vlan = vlan_of(rx)](const OwnGid& o) { return o.uplink == uplink && o.vlan == vlan; };
+    const std::uint16_t owner = find_own(rx.dgid, here) != nullptr ? owner_of(qpn) : dp::kNoVf;
+    if (owner != dp::kNoVf) destinations_.push_back(owner);
+  }
+  verdict.destinations = destinations_;
+  return verdict;
 }
 
 }  // namespace softrnic::sw

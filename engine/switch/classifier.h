@@ -11,40 +11,61 @@
 
 namespace softrnic::sw {
 
+inline constexpr int kNoUplink = -1;
+inline constexpr std::uint16_t kNoVlan = 0xFFFF;  // untagged
+
+// An address of this NIC, and the uplink and VLAN whose network it belongs to.
+struct OwnGid {
+  Gid gid{};
+  int uplink = kNoUplink;
+  std::uint16_t vlan = kNoVlan;
+};
+
 struct Verdict {
   enum class Kind : std::uint8_t {
-    forward,     // to `destinations`; nobody: the destination is unknown
+    forward,     // to `destinations` and `uplink`; nobody: the destination is unknown
     malformed,   // no valid RoCE frame
-    bad_source,  // not an address of this NIC, or a source QPN of somebody else
+    bad_source,  // not an address of this NIC, or a source QPN of somebody else; from an uplink: an address of this NIC
   };
   Kind kind = Kind::malformed;
   std::span<const std::uint16_t> destinations;  // VF ids; valid until the next call
+  int uplink = kNoUplink;                       // also out by this one, towards
+  Gid dgid{};                                   // this address
+  std::uint16_t vlan = kNoVlan;                 // in this VLAN
 };
 
 class Classifier {
  public:
   explicit Classifier(const dp::BlockTable& blocks) : blocks_(blocks) {}
 
-  void set_addresses(std::vector<Gid> own) { own_ = std::move(own); }
-  void set_group_member(const Gid& mgid, std::uint16_t vf, bool member);
-  // The VF is gone: leaves all groups.
-  void forget(std::uint16_t vf);
+  void set_addresses(std::vector<OwnGid> own) { own_ = std::move(own); }
+  // False when it is so already.
+  bool set_group_member(const Gid& mgid, std::uint16_t vf, bool member);
+  // The VF is gone: leaves all its groups. Returns them.
+  std::vector<Gid> forget(std::uint16_t vf);
 
-  // `frame` came from `source`. Multicast packets (destination QPN 0xFFFFFF, IBA 9.2.3) go to the other members of the
-  // group; a sender's own copy is its own business (IBA 10.5.2.2).
+  // `frame` came from the VF `source`; it must be in the VLAN of its source address. Where the destination is an address of this NIC, or the source's network has no
+  // uplink, it goes to the VF that owns the queue pair; else out by the uplink. Multicast packets (destination QPN
+  // 0xFFFFFF, IBA 9.2.3) go to the other members of the group and to the network; a sender's own copy is its own
+  // business (IBA 10.5.2.2).
   Verdict classify(Bytes frame, std::uint16_t source);
+  // `frame` came in by an uplink: for an address of that network and VLAN, or a multicast group.
+  Verdict classify_from(Bytes frame, int uplink);
 
  private:
   std::uint16_t owner_of(std::uint32_t qpn) const {
     return blocks_.owner[qpn >> dp::kQpnBlockShift].load(std::memory_order_acquire);
   }
-  bool is_own(const Gid& gid);
+  template <class Match>
+  const OwnGid* find_own(const Gid& gid, Match&& match);
+  const OwnGid* find_own(const Gid& gid);
+  void add_members(const Gid& mgid, std::uint16_t except);
   struct GidLess {
     bool operator()(const Gid& a, const Gid& b) const;
   };
 
   const dp::BlockTable& blocks_;
-  std::vector<Gid> own_;
+  std::vector<OwnGid> own_;
   std::map<Gid, std::vector<std::uint16_t>, GidLess> groups_;
   std::vector<std::uint16_t> destinations_;  // of the last call
 };

@@ -1,7 +1,6 @@
 #include "engine/datapath/fences.h"
 #include "engine/switch/eswitch.h"
 
-#include <poll.h>
 #include <sched.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -19,6 +18,7 @@
 #include "engine/nic/raw_io.h"
 #include "engine/switch/classifier.h"
 #include "engine/switch/switch_port.h"
+#include "engine/switch/uplink_set.h"
 
 namespace softrnic::sw {
 namespace {
@@ -26,8 +26,8 @@ namespace {
 constexpr int kBudget = 32;                   // frames of a port in one turn
 constexpr Nanos kSpin = 100'000;              // a port is polled so long after its last frame
 constexpr Nanos kHeldBackSpin = 1'000'000;    // so long it polls for room when all it has is held back
-constexpr int kHeldBackMillis = 1;            // then it sleeps so long at a time
-constexpr int kScanMillis = 1000;             // a sleeping switch looks at every ring so often, whatever the inbox says
+constexpr Nanos kHeldBackSleep = 1'000'000;   // then it sleeps so long at a time
+constexpr Nanos kScan = 1'000'000'000;        // a sleeping switch looks at every ring so often, whatever the inbox says
 
 Nanos monotonic_now() {
   timespec ts{};
@@ -44,7 +44,7 @@ unsigned allowed_cpus() {
 }  // namespace
 
 struct ESwitch::Impl {
-  explicit Impl(const dp::BlockTable& blocks) : classifier(blocks) {}
+  Impl(const ESwitchOptions& o, const dp::BlockTable& blocks) : options(o), classifier(blocks) {}
 
   void submit(std::function<void()> command);
   void run_commands();
@@ -56,16 +56,18 @@ struct ESwitch::Impl {
   bool forward(SwitchPort& from, const dp::RingConsumer::Entry& entry);
   bool forward_mark(SwitchPort& from, const dp::RingConsumer::Entry& entry);
   SwitchPort::Delivery deliver(SwitchPort& to, const FrameQueue::Item& item);
+  bool serve_uplinks();
+  void forward_from(int uplink, Bytes bytes);
   void make_hot(SwitchPort& port);
   void cool_down();
   void flush();
   void cut_off_broken();
   void empty(SwitchPort& port);
   void remove(SwitchPort& port);
-  void sleep(int millis);
+  void sleep(Nanos timeout);
   void scan();
 
-  ESwitchOptions options;
+  const ESwitchOptions options;
   std::shared_ptr<SharedMemory> memory;
   dp::Inbox* inbox = nullptr;
   UniqueFd event;
@@ -82,9 +84,11 @@ struct ESwitch::Impl {
   std::vector<SwitchPort*> dirty;
   std::vector<SwitchPort*> targets;  // of the frame at hand
   Classifier classifier;
+  UplinkSet uplinks;
   std::vector<std::shared_ptr<FrameTap>> taps;
   Nanos now = 0;
   Nanos last_work = 0;
+  Nanos last_scan = 0;
   bool worked = false;     // in this turn
   bool departing = false;  // frames of a dead VF: nothing is held back
   std::array<std::uint8_t, dp::kMaxFrame> frame;
@@ -95,9 +99,8 @@ ESwitch::~ESwitch() = default;
 
 std::unique_ptr<ESwitch> ESwitch::create(const ESwitchOptions& options, const dp::BlockTable& blocks) {
   std::unique_ptr<ESwitch> s(new ESwitch);
-  s->impl_ = std::make_unique<Impl>(blocks);
+  s->impl_ = std::make_unique<Impl>(options, blocks);
   Impl& d = *s->impl_;
-  d.options = options;
   d.memory = SharedMemory::create("softrnic-switch-inbox", sizeof(dp::Inbox));
   d.event.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!d.memory || !d.event) return nullptr;
@@ -151,12 +154,18 @@ void ESwitch::detach(std::uint16_t vf_id, std::function<void()> done) {
   });
 }
 
-void ESwitch::set_addresses(std::vector<Gid> own) {
+void ESwitch::set_uplinks(std::vector<std::shared_ptr<Uplink>> uplinks) { impl_->uplinks.set(std::move(uplinks)); }
+
+void ESwitch::submit(std::function<void()> command) { impl_->submit(std::move(command)); }
+
+void ESwitch::set_addresses(std::vector<OwnGid> own) {
   impl_->submit([d = impl_.get(), own = std::move(own)]() mutable { d->classifier.set_addresses(std::move(own)); });
 }
 
 void ESwitch::set_group_member(const Gid& mgid, std::uint16_t vf_id, bool member) {
-  impl_->submit([d = impl_.get(), mgid, vf_id, member] { d->classifier.set_group_member(mgid, vf_id, member); });
+  impl_->submit([d = impl_.get(), mgid, vf_id, member] {
+    if (d->classifier.set_group_member(mgid, vf_id, member)) d->uplinks.set_group_member(d->now, mgid, member);
+  });
 }
 
 void ESwitch::set_taps(std::vector<std::shared_ptr<FrameTap>> taps, std::function<void()> done) {
@@ -167,24 +176,30 @@ void ESwitch::set_taps(std::vector<std::shared_ptr<FrameTap>> taps, std::functio
   });
 }
 
-PortCounters ESwitch::counters(std::uint16_t vf_id) const {
-  std::shared_ptr<AtomicPortCounters> c;
-  {
-    std::lock_guard lock(impl_->mutex);
-    if (const auto it = impl_->counters.find(vf_id); it != impl_->counters.end()) c = it->second;
-  }
-  if (c == nullptr) return {};
+namespace {
+
+PortCounters snapshot(const AtomicPortCounters& c) {
   PortCounters out;
-  out.tx_frames = c->tx_frames;
-  out.tx_bytes = c->tx_bytes;
-  out.rx_frames = c->rx_frames;
-  out.rx_bytes = c->rx_bytes;
-  out.rx_out_of_buffer = c->rx_out_of_buffer;
-  out.tx_malformed = c->tx_malformed;
-  out.tx_bad_source = c->tx_bad_source;
-  out.tx_unknown_destination = c->tx_unknown_destination;
+  out.tx_frames = c.tx_frames;
+  out.tx_bytes = c.tx_bytes;
+  out.rx_frames = c.rx_frames;
+  out.rx_bytes = c.rx_bytes;
+  out.rx_out_of_buffer = c.rx_out_of_buffer;
+  out.tx_malformed = c.tx_malformed;
+  out.tx_bad_source = c.tx_bad_source;
+  out.tx_unknown_destination = c.tx_unknown_destination;
   return out;
 }
+
+}  // namespace
+
+PortCounters ESwitch::counters(std::uint16_t vf_id) const {
+  std::lock_guard lock(impl_->mutex);
+  const auto it = impl_->counters.find(vf_id);
+  return it != impl_->counters.end() ? snapshot(*it->second) : PortCounters{};
+}
+
+PortCounters ESwitch::uplink_counters(std::size_t uplink) const { return snapshot(impl_->uplinks.counters(uplink)); }
 
 void ESwitch::stop() {
   impl_->stopping.store(true);
@@ -200,10 +215,10 @@ void ESwitch::run() {
   while (!d.stopping.load(std::memory_order_relaxed)) {
     d.turn();
     if (d.worked) continue;
-    const bool held_back = d.now - d.last_work > kHeldBackSpin;
-    if (d.hot.empty() || held_back) {
+    const Nanos idle = d.now - d.last_work;
+    if ((d.hot.empty() && (d.uplinks.empty() || idle > kSpin)) || idle > kHeldBackSpin) {
       d.inbox->busy_pollers.fetch_sub(1);
-      d.sleep(d.hot.empty() ? kScanMillis : kHeldBackMillis);
+      d.sleep(d.hot.empty() ? kScan : kHeldBackSleep);
       d.inbox->busy_pollers.fetch_add(1);
     } else if (d.inbox->busy_pollers.load(std::memory_order_relaxed) > cpus) {
       ::sched_yield();
@@ -228,6 +243,7 @@ void ESwitch::Impl::turn() {
       worked = true;
     }
   }
+  if (serve_uplinks()) worked = true;
   flush();
   cut_off_broken();
   if (worked) {
@@ -300,23 +316,63 @@ bool ESwitch::Impl::forward(SwitchPort& from, const dp::RingConsumer::Entry& ent
   targets.clear();
   for (const std::uint16_t id : verdict.destinations)
     if (ports[id] != nullptr) targets.push_back(ports[id].get());
-  for (SwitchPort* to : targets)
-    if (to->congested() && !departing && !to->stalled(now, options.stall_timeout)) return false;
+  if (!departing) {
+    for (SwitchPort* to : targets)
+      if (to->congested() && !to->stalled(now, options.stall_timeout)) return false;
+    if (verdict.uplink != kNoUplink && !uplinks.at(verdict.uplink).has_room()) return false;
+  }
 
   add(c.tx_frames, 1);
   add(c.tx_bytes, entry.length);
+  if (verdict.uplink != kNoUplink) {
+    AtomicPortCounters& out = uplinks.counters(static_cast<std::size_t>(verdict.uplink));
+    add(out.rx_frames, 1);
+    add(out.rx_bytes, entry.length);
+    uplinks.at(verdict.uplink).send(now, verdict.dgid, verdict.vlan, MutableBytes(frame.data(), entry.length));
+  }
   for (const auto& tap : taps) tap->on_frame(from.vf_id(), bytes);
   switch (verdict.kind) {
     case Verdict::Kind::malformed: add(c.tx_malformed, 1); return true;
     case Verdict::Kind::bad_source: add(c.tx_bad_source, 1); return true;
     case Verdict::Kind::forward: break;
   }
-  if (targets.empty()) add(c.tx_unknown_destination, 1);
+  if (targets.empty() && verdict.uplink == kNoUplink) add(c.tx_unknown_destination, 1);
   for (SwitchPort* to : targets) {
     if (deliver(*to, {dp::EntryKind::frame, from.vf_id(), bytes}) == SwitchPort::Delivery::full)
       add(to->counters().rx_out_of_buffer, 1);
   }
   return true;
+}
+
+bool ESwitch::Impl::serve_uplinks() {
+  if (uplinks.empty()) return false;
+  uplinks.run_timers(now);
+  const bool any = uplinks.receive(now, kBudget, [this](int uplink, Bytes bytes) { forward_from(uplink, bytes); });
+  uplinks.flush();
+  return any;
+}
+
+// A frame from the network. Nobody there can be asked to wait: what a VF has no room for is lost.
+void ESwitch::Impl::forward_from(int uplink, Bytes bytes) {
+  AtomicPortCounters& c = uplinks.counters(static_cast<std::size_t>(uplink));
+  add(c.tx_frames, 1);
+  add(c.tx_bytes, bytes.size());
+  for (const auto& tap : taps) tap->on_frame(dp::kNoVf, bytes);
+  const Verdict verdict = bytes.size() <= dp::kMaxFrame ? classifier.classify_from(bytes, uplink) : Verdict{};
+  switch (verdict.kind) {
+    case Verdict::Kind::malformed: add(c.tx_malformed, 1); return;
+    case Verdict::Kind::bad_source: add(c.tx_bad_source, 1); return;
+    case Verdict::Kind::forward: break;
+  }
+  bool found = false;
+  for (const std::uint16_t id : verdict.destinations) {
+    SwitchPort* to = ports[id].get();
+    if (to == nullptr) continue;
+    found = true;
+    if (deliver(*to, {dp::EntryKind::frame, dp::kNoVf, bytes}) == SwitchPort::Delivery::full)
+      add(to->counters().rx_out_of_buffer, 1);
+  }
+  if (!found) add(c.tx_unknown_destination, 1);
 }
 
 bool ESwitch::Impl::forward_mark(SwitchPort& from, const dp::RingConsumer::Entry& entry) {
@@ -368,7 +424,7 @@ void ESwitch::Impl::empty(SwitchPort& port) {
 void ESwitch::Impl::remove(SwitchPort& port) {
   std::erase(hot, &port);
   std::erase(dirty, &port);
-  classifier.forget(port.vf_id());
+  for (const Gid& mgid : classifier.forget(port.vf_id())) uplinks.set_group_member(now, mgid, false);
   ports[port.vf_id()].reset();
 }
 
@@ -384,21 +440,25 @@ void ESwitch::Impl::cut_off_broken() {
   }
 }
 
-void ESwitch::Impl::sleep(int millis) {
+void ESwitch::Impl::sleep(Nanos timeout) {
+  // A frame that an uplink has announced may reach its ring only after we looked there: not yet.
+  if (uplinks.drain_wakeups()) {
+    last_work = monotonic_now();
+    return;
+  }
   dp::prepare_sleep(*inbox);
-  bool timed_out = false;
   if (!dp::inbox_pending(*inbox) && !has_commands.load() && !stopping.load()) {
-    pollfd p{event.get(), POLLIN, 0};
-    timed_out = ::poll(&p, 1, millis) == 0;
+    uplinks.wait(event.get(), now, timeout);
     dp::drain_eventfd(event.get());
   }
   dp::end_sleep(*inbox);
-  if (timed_out) scan();
+  if (uplinks.drain_wakeups()) last_work = monotonic_now();
+  if (monotonic_now() - last_scan >= kScan) scan();
 }
 
 // No wake-up should ever be missing; a VF that scribbles in the inbox can take one away from another.
 void ESwitch::Impl::scan() {
-  now = monotonic_now();
+  now = last_scan = monotonic_now();
   for (auto& port : ports)
     if (port != nullptr && (port->has_waiting() || port->ring_in().pending())) make_hot(*port);
 }

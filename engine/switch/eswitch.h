@@ -10,26 +10,28 @@
 #include <vector>
 
 #include "engine/datapath/shm_layout.h"
+#include "engine/switch/classifier.h"
 #include "engine/switch/shared_memory.h"
 #include "engine/switch/unique_fd.h"
+#include "engine/switch/uplink.h"
 #include "protocols/common/types.h"
 
 namespace softrnic::sw {
 
-// Sees every frame that the switch takes in, on the switch's thread. on_frame() may block: the rings fill up behind it,
-// and the senders wait.
+// Sees every frame that the switch takes in, on the switch's thread; `source_vf` is kNoVf for those from a network.
+// on_frame() may block: the rings fill up behind it, and the senders wait.
 class FrameTap {
  public:
   virtual ~FrameTap() = default;
   virtual void on_frame(std::uint16_t source_vf, Bytes frame) = 0;
 };
 
-// Counters of a VF at the switch. rx: towards the VF, tx: from it.
+// Counters of a VF or an uplink at the switch. rx: towards it, tx: from it.
 struct PortCounters {
   std::uint64_t tx_frames = 0, tx_bytes = 0, rx_frames = 0, rx_bytes = 0;
   std::uint64_t rx_out_of_buffer = 0;      // its queue was full: dropped
   std::uint64_t tx_malformed = 0;          // no valid RoCE frame, or a mark for nobody
-  std::uint64_t tx_bad_source = 0;         // source address or source QPN is not the sender's
+  std::uint64_t tx_bad_source = 0;         // source address or source QPN is not the sender's, or is ours
   std::uint64_t tx_unknown_destination = 0;// nobody owns the queue pair number, or is in the multicast group
 };
 
@@ -66,8 +68,10 @@ class ESwitch {
   // The VF's process has ended. What it had sent is still forwarded; what is on its way to it is dropped. `done` is called
   // on the switch's thread when the switch has nothing more to do with the VF.
   void detach(std::uint16_t vf_id, std::function<void()> done);
+  // The networks that this NIC is on. Only before run().
+  void set_uplinks(std::vector<std::shared_ptr<Uplink>> uplinks);
   // The addresses that frames may come from. Without any, no source address is accepted.
-  void set_addresses(std::vector<Gid> own);
+  void set_addresses(std::vector<OwnGid> own);
   // Membership of a VF in a multicast group.
   void set_group_member(const Gid& mgid, std::uint16_t vf_id, bool member);
   // Shows every frame to these from now on. `done` is called on the switch's thread when that is in force and those
@@ -76,6 +80,10 @@ class ESwitch {
 
   // A VF's counters; zeros when it is not there.
   PortCounters counters(std::uint16_t vf_id) const;
+  // Those of an uplink, by its place in set_uplinks().
+  PortCounters uplink_counters(std::size_t uplink) const;
+  // Runs `command` on the switch's thread, between two turns: for calls to the uplinks.
+  void submit(std::function<void()> command);
 
   // Forwards until stop(), on the calling thread.
   void run();

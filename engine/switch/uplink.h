@@ -1,5 +1,5 @@
-// A way out of the host, as the eSwitch sees it: the network on the other side of a port. All functions are called on the
-// switch's thread. In the rings to the VFs, frames from an uplink have the ingress id kNoVf.
+// A way out of the host, as the eSwitch sees it: the network on the other side of a port. All functions are called on
+// the switch's thread. In the rings to the VFs, frames from an uplink have the ingress id kNoVf.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,19 @@ class Uplink {
  public:
   virtual ~Uplink() = default;
 
-  // Takes up to `budget` frames from the network and calls on_frame(ctx, frame) for those that the uplink does not answer
-  // itself. Returns how many frames it took.
+  // Takes up to `budget` frames from the network and calls on_frame(ctx, frame) for those that the uplink does not
+  // answer itself. Returns how many frames it took.
   using OnFrame = void (*)(void* ctx, Bytes frame);
   virtual int receive(Nanos now, int budget, OnFrame on_frame, void* ctx) = 0;
 
   // True when send() would take a frame now. Else the sender waits.
   virtual bool has_room() = 0;
-  // Sends a frame of a VF towards `dgid`. The uplink fills in the Ethernet addresses; it keeps the frame for a while when
-  // it must find out the destination's first, and drops it when there is none. `vlan`: 0xFFFF when untagged.
-  virtual void send(Nanos now, const Gid& dgid, std::uint16_t vlan, Bytes frame) = 0;
-  // What was sent in this turn leaves now at the latest.
-  virtual void flush() = 0;
+  // Sends a frame of a VF towards `dgid`, in the VLAN that it is tagged for (0xFFFF: untagged). Writes the Ethernet
+  // addresses into `frame`. Keeps the frame for a while when the destination's must be found out first, and drops it
+  // when nobody has that address.
+  virtual void send(Nanos now, const Gid& dgid, std::uint16_t vlan, MutableBytes frame) = 0;
+  // What was sent in this turn leaves now. False when the device did not take all of it: call again soon.
+  virtual bool flush() = 0;
 
   // A VF joined or left a multicast group; counted here.
   virtual void set_group_member(Nanos now, const Gid& mgid, bool member) = 0;
@@ -32,10 +33,10 @@ class Uplink {
   virtual Nanos next_timeout() const = 0;
   virtual void on_timeout(Nanos now) = 0;
 
-  // Before the switch sleeps: a descriptor that becomes readable when a frame arrives, or -1 when the uplink must be
-  // looked at by the clock. drain_wakeup() empties it; the switch then calls receive() once more before it sleeps.
+  // A descriptor that becomes readable when a frame arrives, or -1 when the uplink must be looked at by the clock.
+  // drain_wakeup() empties it; true: it was readable, and a frame may just be on its way.
   virtual int wakeup_fd() const = 0;
-  virtual void drain_wakeup() = 0;
+  virtual bool drain_wakeup() = 0;
 };
 
 }  // namespace softrnic::sw

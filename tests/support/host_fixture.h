@@ -37,10 +37,11 @@ class TempDir {
 
 class HostFixture {
  public:
-  explicit HostFixture(control::NicHostOptions options = {}) {
+  explicit HostFixture(control::NicHostOptions options = {}, std::unique_ptr<control::Network> network = nullptr) {
     options.dir = dir_.path();
     std::string why;
     if (control::NicHost::create(std::move(options), &host_, &why) != 0) throw std::runtime_error(why);
+    if (network != nullptr) host_->set_network(std::move(network));
     host_->start();
   }
 

@@ -22,10 +22,19 @@ struct RunOptions {
 int run(const RunOptions& options);
 
 int print_env(const std::string& dir, bool plain);
-int up(const std::string& dir);
+// `ports`: options of softrnicd that describe the ports of the NIC; empty: on this host only.
+int up(const std::string& dir, const std::vector<std::string>& ports);
 int down(const std::string& dir);
 int status(const std::string& dir, bool as_json);
 int devices(const std::string& dir, const std::string& name);
+
+struct AddressOptions {
+  std::string dir;
+  std::string device = "roce0";
+  std::string address;  // as in the configuration of ports
+  bool add = true;
+};
+int change_address(const AddressOptions& options);
 
 struct CaptureOptions {
   std::string dir;

@@ -22,17 +22,20 @@ _softrnic() {
     [[ -z $command && $word != -* ]] && command=$word
   done
   case $prev in
+    --config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
     --dir) COMPREPLY=($(compgen -d -- "$cur")); return ;;
     -w|--write|--capture) COMPREPLY=($(compgen -f -- "$cur")); return ;;
   esac
   case $command in
-    '') COMPREPLY=($(compgen -W 'run env up down status devices capture completion --help --version' -- "$cur")) ;;
+    '') COMPREPLY=($(compgen -W 'run env up down address status devices capture completion --help --version' -- "$cur")) ;;
     run)
       if [[ $cur == -* ]]; then
         COMPREPLY=($(compgen -W '--private --capture --dir --force --help --' -- "$cur"))
       else
         COMPREPLY=($(compgen -c -- "$cur"))
       fi ;;
+    up) COMPREPLY=($(compgen -W '--port --ip --route --mac --mtu --detect-duplicates --config --dir --help' -- "$cur")) ;;
+    address) COMPREPLY=($(compgen -W 'add del --device --dir --help' -- "$cur")) ;;
     env) COMPREPLY=($(compgen -W '--plain --dir --help' -- "$cur")) ;;
     status) COMPREPLY=($(compgen -W '--json --dir --help' -- "$cur")) ;;
     capture) COMPREPLY=($(compgen -W '-w --write --snaplen --dir --help' -- "$cur")) ;;

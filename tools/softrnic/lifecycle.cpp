@@ -20,12 +20,17 @@ std::string quoted(const std::string& text) {
 
 }  // namespace
 
-int up(const std::string& dir) {
+int up(const std::string& dir, const std::vector<std::string>& ports) {
   const std::string where = runtime_dir(dir);
   control::Connection nic;
   control::HelloInfo info;
   std::string why;
-  if (join_or_start(where, socket_path(dir), {}, &nic, &info, &why) != 0) return complain(why), kExitFailure;
+  if (!ports.empty() && connect_nic(socket_path(dir), &nic, &info, &why) == 0) {
+    complain(fmt::format("a NIC process is running already in {}: its ports cannot be changed; 'softrnic down' ends it",
+                         where));
+    return kExitFailure;
+  }
+  if (join_or_start(where, socket_path(dir), ports, &nic, &info, &why) != 0) return complain(why), kExitFailure;
   control::Message reply;
   if (const int error = nic.call(control::MsgType::keep, nullptr, 0, &reply)) {
     complain(fmt::format("the NIC process does not stay: {}", std::strerror(error)));

@@ -3,7 +3,9 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "tools/softrnic/commands.h"
 
@@ -18,6 +20,7 @@ constexpr const char* kFooter = R"~(Examples:
   softrnic run -- ib_send_bw            (and in another terminal:)
   softrnic run -- ib_send_bw 127.0.0.1
   softrnic run --private --capture trace.pcapng -- ./my_test
+  softrnic up --port net_af_packet0,iface=veth0 --ip 10.0.0.1/24
   softrnic up; eval "$(softrnic env)"; ibv_devices; softrnic down
   softrnic capture -w - | tshark -r -
 
@@ -41,6 +44,7 @@ class Command {
     app_.footer(kFooter);
     add_run();
     add_lifecycle();
+    add_address();
     add_views();
   }
 
@@ -95,7 +99,8 @@ class Command {
   void add_lifecycle() {
     CLI::App* up = app_.add_subcommand("up", "Start a NIC process that stays until 'down'");
     add_dir(up);
-    up->callback([this] { action_ = [this] { return tool::up(dir_); }; });
+    add_ports(up);
+    up->callback([this] { action_ = [this] { return tool::up(dir_, ports_); }; });
     CLI::App* down = app_.add_subcommand("down", "End the NIC process; programs that use it get a fatal device event");
     add_dir(down);
     down->callback([this] { action_ = [this] { return tool::down(dir_); }; });
@@ -106,6 +111,44 @@ class Command {
     CLI::App* completion = app_.add_subcommand("completion", "Print a completion script");
     completion->add_option("SHELL", shell_, "bash")->required();
     completion->callback([this] { action_ = [this] { return tool::completion(shell_); }; });
+  }
+
+  // Passed on to softrnicd in their order: each property belongs to the port before it.
+  void add_ports(CLI::App* sub) {
+    const auto add = [this, sub](const std::string& name, const char* type, const char* help) {
+      sub->add_option_function<std::string>(
+             name,
+             [this, name](const std::string& value) {
+               ports_.push_back(name);
+               ports_.push_back(value);
+             },
+             help)
+          ->type_name(type)
+          ->trigger_on_parse()
+          ->group("Network");
+    };
+    add("--config", "FILE", "Configuration file with the ports");
+    add("--port", "DEVICE", "DPDK device, e.g. net_af_packet0,iface=veth0; the options below are for the port before them");
+    add("--ip", "ADDRESS/LENGTH[%VLAN]", "Address of the port; several are possible");
+    add("--route", "[PREFIX/LENGTH=]GATEWAY[%VLAN]", "Route; without a prefix the default one");
+    add("--mac", "MAC", "MAC address. Default: derived from the device's");
+    add("--mtu", "BYTES", "MTU. Default: the device's");
+    add("--detect-duplicates", "yes|no", "Probe for the addresses before they are used");
+  }
+
+  void add_address() {
+    CLI::App* sub = app_.add_subcommand("address", "Add an address to a port of the running NIC process, or remove one");
+    sub->require_subcommand(1);
+    for (const bool add : {true, false}) {
+      CLI::App* verb = sub->add_subcommand(add ? "add" : "del", add ? "Add an address" : "Remove an address");
+      verb->add_option("--dir", address_.dir, "Runtime directory of the NIC process")->type_name("DIR");
+      verb->add_option("--device", address_.device, "Device of the port")->type_name("NAME")->capture_default_str();
+      verb->add_option("ADDRESS", address_.address, "ADDRESS/LENGTH[%VLAN]")->required();
+      verb->callback([this, add] {
+        address_.add = add;
+        action_ = [this] { return change_address(address_); };
+      });
+    }
   }
 
   void add_views() {
@@ -129,10 +172,12 @@ class Command {
 
   CLI::App app_;
   std::function<int()> action_;
+  std::vector<std::string> ports_;
   std::string dir_, shell_, device_;
   bool plain_ = false, json_ = false;
   RunOptions run_;
   CaptureOptions capture_;
+  AddressOptions address_;
 };
 
 }  // namespace

@@ -38,9 +38,18 @@ void print_devices(const json& devices, bool with_gids) {
                d.value("link_layer", ""), d.value("netdev", ""), d.value("active_mtu", 0), d.value("node_guid", ""));
     if (!with_gids) continue;
     for (const json& g : d["gids"])
-      fmt::print("  GID {:>3}  {:<8} {:<40} {}\n", g.value("index", 0), g.value("type", ""), g.value("gid", ""),
-                 g.value("netdev", ""));
+      fmt::print("  GID {:>3}  {:<8} {:<40} {}{}\n", g.value("index", 0), g.value("type", ""), g.value("gid", ""),
+                 g.value("netdev", ""), g.contains("vlan") ? fmt::format(" VLAN {}", g.value("vlan", 0)) : "");
   }
+}
+
+void print_port(const json& p) {
+  fmt::print("port {}  link {}  MAC {}  MTU {} ", p.value("name", ""), p.value("link", ""), p.value("mac", ""),
+             p.value("mtu", 0));
+  for (const char* group : {"counters", "switch"})
+    for (const auto& [name, value] : p[group].items())
+      if (value != 0) fmt::print("  {}{} {}", group[0] == 's' ? "switch_" : "", name, value.get<unsigned long long>());
+  fmt::print("\n");
 }
 
 void print_queue_pair(const json& q) {
@@ -74,6 +83,8 @@ void print_report(const json& report) {
   fmt::print("Frames go {}{}\n", report.value("route", "") == "direct" ? "directly from process to process" : "through the eSwitch",
              report.value("captures", 0u) != 0 ? fmt::format(" ({} captures)", report.value("captures", 0u)) : "");
   print_devices(report["devices"], false);
+  if (report.contains("ports"))
+    for (const json& p : report["ports"]) print_port(p);
   for (const json& p : report["processes"]) print_process(p);
   if (report["processes"].empty()) fmt::print("no process is attached\n");
 }

@@ -13,14 +13,18 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "engine/control/client/client.h"
 #include "engine/control/server/nic_host.h"
 #include "engine/ports/eal.h"
 #include "tools/softrnicd/daemonize.h"
+#include "tools/softrnicd/network.h"
 
 namespace {
 
@@ -32,7 +36,44 @@ struct Options {
   bool remove_dir = false;
   double linger = -1;  // seconds; negative: stays
   std::string log_level = "info";
+  std::vector<ports::PortConfig> ports;
 };
+
+// Options of ports, each for the --port before it; they are taken in as they come.
+void add_port_options(Options* o, CLI::App& app) {
+  app.add_option_function<std::string>(
+         "--config",
+         [o](const std::string& path) {
+           std::ifstream in(path);
+           if (!in) throw CLI::ValidationError("--config", "cannot read '" + path + "'");
+           const std::string text{std::istreambuf_iterator<char>(in), {}};
+           std::string why;
+           if (!ports::parse_config(text, &o->ports, &why)) throw CLI::ValidationError("--config", path + ": " + why);
+         },
+         "Configuration file of the ports: lines 'port DEVICE', and below each its 'ip', 'route', 'mac', 'mtu', "
+         "'detect-duplicates'")
+      ->type_name("FILE")
+      ->trigger_on_parse();
+  const auto property = [o, &app](const std::string& key, const char* type, const char* help) {
+    app.add_option_function<std::string>(
+           "--" + key,
+           [o, key](const std::string& value) {
+             std::string why;
+             if (!ports::set_property(&o->ports, key, value, &why)) throw CLI::ValidationError("--" + key, why);
+           },
+           help)
+        ->type_name(type)
+        ->trigger_on_parse();
+  };
+  property("port", "DEVICE",
+           "Put the NIC on a network by this DPDK device, e.g. net_af_packet0,iface=veth0. Several are possible; the "
+           "options below belong to the port before them");
+  property("ip", "ADDRESS/LENGTH[%VLAN]", "Address of the port; several are possible");
+  property("route", "[PREFIX/LENGTH=]GATEWAY[%VLAN]", "Route; without a prefix the default one");
+  property("mac", "MAC", "MAC address of the port. Default: derived from the device's");
+  property("mtu", "BYTES", "MTU. Default: the device's");
+  property("detect-duplicates", "yes|no", "Probe whether somebody else has the addresses before they are used");
+}
 
 void parse(int argc, char** argv, Options* o, CLI::App& app) {
   app.description(
@@ -50,6 +91,7 @@ void parse(int argc, char** argv, Options* o, CLI::App& app) {
   app.add_option("--log-level", o->log_level, "What is logged")
       ->check(CLI::IsMember({"debug", "info", "warn", "error", "off"}))
       ->capture_default_str();
+  add_port_options(o, app);
   app.parse(argc, argv);
   if (o->dir.empty()) o->dir = std::filesystem::path(control::default_socket_path()).parent_path().string();
 }
@@ -105,6 +147,11 @@ void remove_dir(const std::string& dir) {
   ::rmdir(dir.c_str());
 }
 
+void remove_eal_files(const Options& o) {
+  std::error_code ignored;
+  std::filesystem::remove_all(o.dir + "/dpdk", ignored);
+}
+
 // Runs the parts of the NIC process until it is told to end or has no more users.
 void serve(control::NicHost& host, const Options& o, const sigset_t& signals) {
   spdlog::logger& log = host.log();
@@ -119,7 +166,12 @@ void serve(control::NicHost& host, const Options& o, const sigset_t& signals) {
   // the eSwitch wait in its rings.
   std::string why;
   std::thread plain;
-  int error = ports::start_eal({.log = stream_into(log), .runtime_dir = o.dir}, &why);
+  int error = 0;
+  if (o.ports.empty()) {
+    error = ports::start_eal({.log = stream_into(log), .runtime_dir = o.dir}, &why);
+  } else {
+    ports::set_eal_log(stream_into(log));
+  }
   if (error == 0) error = ports::run_on_lcore([&] { host.run_switch(); });
   if (error != 0) {
     log.warn("{}: the eSwitch runs without DPDK, ports are not available", why);
@@ -135,8 +187,20 @@ void serve(control::NicHost& host, const Options& o, const sigset_t& signals) {
   } else {
     ports::wait_for_lcore();
   }
-  std::error_code ignored;
-  std::filesystem::remove_all(o.dir + "/dpdk", ignored);
+  remove_eal_files(o);
+}
+
+// Starts DPDK and opens the ports.
+int open_ports(const Options& o, control::NicHost& host, std::string* why) {
+  ports::EalOptions eal;
+  eal.memory_mib = ports::memory_for_ports(o.ports.size());
+  eal.runtime_dir = o.dir;
+  for (const ports::PortConfig& port : o.ports) eal.pci = eal.pci || port.device.find(':') < port.device.find(',');
+  if (const int error = ports::start_eal(eal, why)) return error;
+  std::unique_ptr<control::Network> network;
+  if (const int error = daemon::open_network(o.ports, host.log(), &network, why)) return error;
+  host.set_network(std::move(network));
+  return 0;
 }
 
 int run(const Options& o, daemon::Background& background) {
@@ -156,6 +220,12 @@ int run(const Options& o, daemon::Background& background) {
     const int status = error == EADDRINUSE ? EX_TEMPFAIL : EXIT_FAILURE;
     background.failed(why, status);
     return status;
+  }
+  if (!o.ports.empty() && open_ports(o, *host, &why) != 0) {
+    host->log().error("{}", why);
+    remove_eal_files(o);
+    background.failed(why, EXIT_FAILURE);
+    return EXIT_FAILURE;
   }
   background.ready();
   serve(*host, o, signals);

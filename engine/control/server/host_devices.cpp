@@ -18,7 +18,11 @@ constexpr std::uint32_t kVendorId = 0x02534E;
 constexpr std::uint32_t kVendorPartId = 0x0001;
 constexpr std::uint8_t kLinkLayerEthernet = 2;  // IBV_LINK_LAYER_ETHERNET
 constexpr std::uint8_t kNodeTypeCa = 1;         // IBV_NODE_CA
+constexpr std::uint16_t kNoVlan = 0xFFFF;
 constexpr std::size_t kMaxGids = 256;           // of a device: the index is 8 bits wide in an address vector
+constexpr std::size_t kMaxAllGids = 1024;       // of all devices together: they fit into a message
+
+constexpr std::uint32_t kHostLocalMtu = 4096;   // whatever the interfaces' is: their wires are not used
 
 using Mac = std::array<std::uint8_t, 6>;
 
@@ -56,9 +60,9 @@ Gid link_local(const Mac& mac) {
   return gid;
 }
 
-DeviceRecord roce_device(const HostView& host, const Mac& mac) {
+DeviceRecord roce_device(std::size_t number, const Mac& mac, const std::string& netdev, std::uint32_t mtu) {
   DeviceRecord d{};
-  std::strncpy(d.name, "roce0", sizeof(d.name) - 1);
+  std::strncpy(d.name, ("roce" + std::to_string(number)).c_str(), sizeof(d.name) - 1);
   const auto guid = eui64_of(mac);
   std::memcpy(&d.node_guid, guid.data(), 8);
   d.sys_image_guid = d.node_guid;
@@ -66,7 +70,7 @@ DeviceRecord roce_device(const HostView& host, const Mac& mac) {
   d.vendor_part_id = kVendorPartId;
   d.hw_ver = 1;
   std::strncpy(d.fw_ver, SOFTRNIC_VERSION, sizeof(d.fw_ver) - 1);
-  d.active_mtu = 4096;
+  d.active_mtu = mtu;
   d.max_msg_sz = 0x80000000u;  // IBA 9.7.7: up to 2^31 bytes
   d.max_qp = 65536;
   d.max_qp_wr = 16384;
@@ -90,8 +94,37 @@ DeviceRecord roce_device(const HostView& host, const Mac& mac) {
   d.link_layer = kLinkLayerEthernet;
   std::copy(mac.begin(), mac.end(), d.mac);
   d.node_type = kNodeTypeCa;
-  std::strncpy(d.netdev, host.primary_netdev.c_str(), sizeof(d.netdev) - 1);
+  std::strncpy(d.netdev, netdev.c_str(), sizeof(d.netdev) - 1);
   return d;
+}
+
+// Entries of each of so many devices.
+std::size_t gid_limit(std::size_t devices) {
+  return std::min(kMaxGids, kMaxAllGids / std::max<std::size_t>(devices, 1));
+}
+
+// An address is a RoCE v1 and a RoCE v2 entry. `first`: where the device's entries begin.
+void add_gids(DeviceConfig* config, std::size_t first, std::uint32_t device, const Gid& gid, unsigned ifindex,
+              std::uint16_t vlan, std::size_t limit) {
+  if (config->gids.size() - first + 2 > limit) return;
+  for (std::uint8_t type = 0; type < 2; ++type) {
+    GidRecord g{};
+    g.gid = gid;
+    g.type = type;
+    g.device = device;
+    g.index = static_cast<std::uint32_t>(config->gids.size() - first);
+    g.ndev_ifindex = ifindex;
+    g.vlan_id = vlan;
+    config->gids.push_back(g);
+  }
+}
+
+bool is_link_local(const Gid& gid) { return gid.raw[0] == 0xFE && (gid.raw[1] & 0xC0) == 0x80; }
+
+// Order of a port's addresses.
+int rank(const PortView::Address& a) {
+  if (is_link_local(a.gid)) return a.vlan == kNoVlan ? 0 : 3;
+  return is_mapped_ipv4(a.gid) ? 1 : 2;
 }
 
 // Order of the table after the link-local entry: primary IPv4, other IPv4, IPv6, loopback IPv4, loopback IPv6.
@@ -160,7 +193,7 @@ HostView read_host() {
 DeviceConfig host_devices(const HostView& host) {
   const Mac mac = host.mac == Mac{} ? derive_mac(host.identity) : host.mac;
   DeviceConfig config;
-  DeviceRecord device = roce_device(host, mac);
+  DeviceRecord device = roce_device(0, mac, host.primary_netdev, kHostLocalMtu);
 
   std::vector<HostAddress> table;
   table.push_back({link_local(mac), host.primary_netdev, host.primary_ifindex, false});
@@ -180,24 +213,20 @@ DeviceConfig host_devices(const HostView& host) {
     std::rotate(table.begin() + 1, it, it + 1);
   }
 
-  for (const HostAddress& a : table) {
-    for (std::uint8_t type = 0; type < 2 && config.gids.size() < kMaxGids; ++type) {
-      GidRecord g{};
-      g.gid = a.gid;
-      g.type = type;
-      g.index = static_cast<std::uint32_t>(config.gids.size());
-      g.ndev_ifindex = a.ifindex;
-      g.vlan_id = 0xFFFF;
-      config.gids.push_back(g);
-    }
-  }
+  for (const HostAddress& a : table) add_gids(&config, 0, 0, a.gid, a.ifindex, kNoVlan, kMaxGids);
   device.num_gids = static_cast<std::uint32_t>(config.gids.size());
   config.devices.push_back(device);
   return config;
 }
 
-std::vector<GidRecord> merge_gids(const std::vector<GidRecord>& old, const std::vector<GidRecord>& fresh) {
-  auto same = [](const GidRecord& a, const GidRecord& b) { return a.gid == b.gid && a.type == b.type; };
+namespace {
+
+// Of one device.
+std::vector<GidRecord> merge_table(const std::vector<GidRecord>& old, const std::vector<GidRecord>& fresh,
+                                   std::size_t limit) {
+  auto same = [](const GidRecord& a, const GidRecord& b) {
+    return a.gid == b.gid && a.type == b.type && a.vlan_id == b.vlan_id;
+  };
   auto contains = [&](const std::vector<GidRecord>& table, const GidRecord& g) {
     return std::any_of(table.begin(), table.end(), [&](const GidRecord& t) { return same(t, g); });
   };
@@ -213,12 +242,46 @@ std::vector<GidRecord> merge_gids(const std::vector<GidRecord>& old, const std::
     g.index = static_cast<std::uint32_t>(place - out.begin());
     if (place != out.end()) {
       *place = g;
-    } else if (out.size() < kMaxGids) {
+    } else if (out.size() < limit) {
       out.push_back(g);
     }
   }
   while (!out.empty() && out.back().gid == Gid{}) out.pop_back();
   return out;
+}
+
+}  // namespace
+
+std::vector<GidRecord> merge_gids(const std::vector<GidRecord>& old, const std::vector<GidRecord>& fresh) {
+  std::uint32_t devices = 0;
+  for (const auto* table : {&old, &fresh})
+    for (const GidRecord& g : *table) devices = std::max(devices, g.device + 1);
+  std::vector<GidRecord> out;
+  for (std::uint32_t device = 0; device < devices; ++device) {
+    std::vector<GidRecord> before, now;
+    auto of_device = [device](const GidRecord& g) { return g.device == device; };
+    std::ranges::copy_if(old, std::back_inserter(before), of_device);
+    std::ranges::copy_if(fresh, std::back_inserter(now), of_device);
+    std::ranges::copy(merge_table(before, now, gid_limit(devices)), std::back_inserter(out));
+  }
+  return out;
+}
+
+DeviceConfig port_devices(const std::vector<PortView>& ports) {
+  DeviceConfig config;
+  for (std::size_t i = 0; i < ports.size(); ++i) {
+    const PortView& port = ports[i];
+    std::vector<PortView::Address> table = port.addresses;
+    std::stable_sort(table.begin(), table.end(),
+                     [](const PortView::Address& a, const PortView::Address& b) { return rank(a) < rank(b); });
+    const std::size_t first = config.gids.size();
+    for (const PortView::Address& a : table)
+      add_gids(&config, first, static_cast<std::uint32_t>(i), a.gid, port.ifindex, a.vlan, gid_limit(ports.size()));
+    DeviceRecord device = roce_device(i, port.mac, port.netdev, port.roce_mtu);
+    device.num_gids = static_cast<std::uint32_t>(config.gids.size() - first);
+    config.devices.push_back(device);
+  }
+  return config;
 }
 
 }  // namespace softrnic::control

@@ -79,22 +79,32 @@ int NicHost::Impl::open(NicHostOptions o, std::string* why) {
 }
 
 void NicHost::Impl::tell_eswitch_addresses() {
-  std::vector<Gid> own;
+  std::vector<sw::OwnGid> own;
   for (const GidRecord& g : options.devices.gids)
-    if (g.gid != Gid{}) own.push_back(g.gid);
+    if (g.gid != Gid{})
+      own.push_back({g.gid, network != nullptr ? static_cast<int>(g.device) : sw::kNoUplink, g.vlan_id});
   eswitch->set_addresses(std::move(own));
 }
 
 void NicHost::Impl::on_address_change() {
+  if (network != nullptr) return;  // the addresses are the ports'
   HostView host = read_host();
-  DeviceRecord& device = options.devices.devices.front();
+  const DeviceRecord& device = options.devices.devices.front();
   std::copy_n(device.mac, host.mac.size(), host.mac.begin());  // the device stays the same one
-  const std::vector<GidRecord> merged = merge_gids(options.devices.gids, host_devices(host).gids);
-  auto same = [](const GidRecord& a, const GidRecord& b) { return a.gid == b.gid && a.type == b.type; };
+  change_gids(host_devices(host).gids);
+}
+
+void NicHost::Impl::change_gids(const std::vector<GidRecord>& fresh) {
+  const std::vector<GidRecord> merged = merge_gids(options.devices.gids, fresh);
+  auto same = [](const GidRecord& a, const GidRecord& b) {
+    return a.device == b.device && a.index == b.index && a.gid == b.gid && a.vlan_id == b.vlan_id;
+  };
   if (std::ranges::equal(merged, options.devices.gids, same)) return;
   options.devices.gids = merged;
-  device.num_gids = static_cast<std::uint32_t>(merged.size());
-  log->info("the host's addresses have changed: {} GIDs", merged.size());
+  for (std::size_t i = 0; i < options.devices.devices.size(); ++i)
+    options.devices.devices[i].num_gids = static_cast<std::uint32_t>(
+        std::ranges::count_if(merged, [i](const GidRecord& g) { return g.device == i; }));
+  log->info("the addresses have changed: {} GIDs", merged.size());
   tell_eswitch_addresses();
   for (const auto& [vf, session] : vf_sessions)
     session->send(MsgType::gid_change, 0, 0, merged.data(), merged.size() * sizeof(GidRecord));
@@ -193,6 +203,17 @@ NicHost::~NicHost() {
   if (impl_->switch_thread.joinable()) impl_->switch_thread.join();
   // While the lock is still held, so that it is our socket and not a successor's.
   if (impl_->listener.is_open()) ::unlink(impl_->options.socket_path.c_str());
+}
+
+void NicHost::set_network(std::unique_ptr<Network> network) {
+  Impl& d = *impl_;
+  d.network = std::move(network);
+  d.options.devices = d.network->devices();
+  d.eswitch->set_uplinks(d.network->uplinks());
+  d.tell_eswitch_addresses();
+  d.network->set_on_change([&d] {
+    boost::asio::post(d.io, [&d, fresh = d.network->devices().gids] { d.change_gids(fresh); });
+  });
 }
 
 const std::string& NicHost::socket_path() const { return impl_->options.socket_path; }

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/control/server/host_devices.h"
 #include "engine/control/server/vf_table.h"
@@ -33,6 +34,24 @@ struct NicHostOptions {
   std::function<std::shared_ptr<spdlog::logger>()> make_log;
 };
 
+// The networks that a NIC is on: device i is on uplink i.
+class Network {
+ public:
+  virtual ~Network() = default;
+  virtual std::vector<std::shared_ptr<sw::Uplink>> uplinks() = 0;
+  // State of the ports for the status report: a JSON array. Any thread.
+  virtual std::string status() = 0;
+
+  // On the switch's thread, or before it runs:
+  // The devices with the addresses that are usable now.
+  virtual DeviceConfig devices() = 0;
+  // Adds an address, written as in the configuration, to uplink `port`, or removes it. 0, or an errno value with a
+  // sentence for the user.
+  virtual int change_address(std::size_t port, bool add, const std::string& address, std::string* why) = 0;
+  // Called when devices() has something new to say.
+  virtual void set_on_change(std::function<void()> on_change) = 0;
+};
+
 class NicHost {
  public:
   // 0 or an errno value with a sentence for the user: EPERM unsafe directory, EADDRINUSE another NIC process is
@@ -40,6 +59,9 @@ class NicHost {
   static int create(NicHostOptions options, std::unique_ptr<NicHost>* out, std::string* why);
   // Ends everything: stop(), then the threads of start(). Connections break, the socket disappears.
   ~NicHost();
+
+  // Connects the NIC with networks, and replaces its devices. Only before run() and run_switch().
+  void set_network(std::unique_ptr<Network> network);
 
   const std::string& socket_path() const;
   spdlog::logger& log();

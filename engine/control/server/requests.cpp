@@ -59,6 +59,7 @@ bool NicHost::Impl::handle(Session& s, Request& r) {
     case MsgType::connect_peer: return on_connect_peer(s, r);
     case MsgType::mcast: return on_mcast(s, r);
     case MsgType::return_block: return on_return_block(s, r);
+    case MsgType::address: return on_address(s, r);
     case MsgType::route_done: return on_route_done(s, r);
     case MsgType::capture: return on_capture(s, r);
     case MsgType::status:
@@ -273,6 +274,29 @@ int NicHost::Impl::change_membership(Vf& vf, const Gid& mgid, bool join) {
   }
   eswitch->set_group_member(mgid, vf.id, join);
   return 0;
+}
+
+// The ports belong to the switch's thread: the change is made there, and answered when the programs have been told of it.
+bool NicHost::Impl::on_address(Session& s, const Request& r) {
+  AddressRequest request{};
+  if (!take_body(r, &request) || request.add > 1) return false;
+  const std::string address = printable(request.address, sizeof(request.address));
+  const std::uint32_t seq = r.header.seq;
+  if (network == nullptr || request.port >= options.devices.devices.size()) {
+    s.send(MsgType::address, seq, ENODEV);
+    return true;
+  }
+  log->info("process {} ({}) {} address {} of port {}", s.pid(), s.comm, request.add == 1 ? "adds" : "removes", address,
+            request.port);
+  eswitch->submit([this, session = s.id(), seq, request, address] {
+    std::string why;
+    const int error = network->change_address(request.port, request.add == 1, address, &why);
+    boost::asio::post(io, [this, session, seq, error, why] {
+      const auto it = sessions.find(session);
+      if (it != sessions.end()) it->second->send(MsgType::address, seq, error, why.data(), why.size());
+    });
+  });
+  return true;
 }
 
 bool NicHost::Impl::on_route_done(Session& s, const Request& r) {

@@ -35,6 +35,7 @@ struct NicHost::Impl {
   bool is_used() const;
   void review_users();
   void on_address_change();
+  void change_gids(const std::vector<GidRecord>& fresh);
   void tell_eswitch_addresses();
   void end_unless_used(std::chrono::milliseconds wait, const char* reason);
 
@@ -47,6 +48,7 @@ struct NicHost::Impl {
   bool on_return_block(Session& s, const Request& r);
   bool on_connect_peer(Session& s, const Request& r);
   bool on_mcast(Session& s, const Request& r);
+  bool on_address(Session& s, const Request& r);
   int change_membership(Vf& vf, const Gid& mgid, bool join);
   bool on_route_done(Session& s, const Request& r);
   bool on_end_of_requests(Session& s);
@@ -78,6 +80,7 @@ struct NicHost::Impl {
   AddressWatch addresses;
   std::unique_ptr<VfTable> vfs;
   std::unique_ptr<sw::ESwitch> eswitch;
+  std::unique_ptr<Network> network;  // null: on this host only
   RouteBarrier routes;
   std::map<std::uint64_t, std::shared_ptr<Session>> sessions;
   std::unordered_map<std::uint16_t, Session*> vf_sessions;

@@ -106,6 +106,17 @@ json queue_pair(const std::uint8_t* entry) {
   return q;
 }
 
+json switch_counters(const sw::PortCounters& c) {
+  return {{"tx_frames", c.tx_frames},
+          {"tx_bytes", c.tx_bytes},
+          {"rx_frames", c.rx_frames},
+          {"rx_bytes", c.rx_bytes},
+          {"rx_out_of_buffer", c.rx_out_of_buffer},
+          {"tx_malformed", c.tx_malformed},
+          {"tx_bad_source", c.tx_bad_source},
+          {"tx_unknown_destination", c.tx_unknown_destination}};
+}
+
 json process(const Vf& vf, VfTable& table, const sw::PortCounters& c) {
   const auto* page = vf.status->as<dp::StatusPage>();
   json p{{"vf", vf.id},
@@ -115,15 +126,7 @@ json process(const Vf& vf, VfTable& table, const sw::PortCounters& c) {
          {"mrs", page->mrs.load()},
          {"cqs", page->cqs.load()},
          {"channels", vf.channels.size()},
-         {"switch",
-          {{"tx_frames", c.tx_frames},
-           {"tx_bytes", c.tx_bytes},
-           {"rx_frames", c.rx_frames},
-           {"rx_bytes", c.rx_bytes},
-           {"rx_out_of_buffer", c.rx_out_of_buffer},
-           {"tx_malformed", c.tx_malformed},
-           {"tx_bad_source", c.tx_bad_source},
-           {"tx_unknown_destination", c.tx_unknown_destination}}}};
+         {"switch", switch_counters(c)}};
   json qps = json::array();
   for_each_qp(*vf.status, [&](const std::uint8_t* entry) {
     const auto qpn = field<std::uint32_t>(entry, offsetof(dp::QpStatus, qpn));
@@ -144,11 +147,12 @@ json device(const DeviceRecord& d, std::size_t index, const std::vector<GidRecor
            {"netdev", d.netdev}};
   json list = json::array();
   for (const GidRecord& g : gids) {
-    if (g.device != index) continue;
+    if (g.device != index || g.gid == Gid{}) continue;
     list.push_back({{"index", g.index},
                     {"gid", text_of(g.gid)},
                     {"type", g.type == 0 ? "RoCE v1" : "RoCE v2"},
                     {"netdev", netdev_name(g.ndev_ifindex)}});
+    if (g.vlan_id != 0xFFFF) list.back()["vlan"] = g.vlan_id;
   }
   out["gids"] = std::move(list);
   return out;
@@ -170,6 +174,10 @@ std::string NicHost::Impl::status_report() {
   const DeviceConfig& config = options.devices;
   for (std::size_t i = 0; i < config.devices.size(); ++i)
     report["devices"].push_back(device(config.devices[i], i, config.gids));
+  if (network != nullptr) {
+    json& ports = report["ports"] = json::parse(network->status());
+    for (std::size_t i = 0; i < ports.size(); ++i) ports[i]["switch"] = switch_counters(eswitch->uplink_counters(i));
+  }
   for (const auto& [id, vf] : vfs->all()) report["processes"].push_back(process(*vf, *vfs, eswitch->counters(id)));
   return report.dump(-1, ' ', true, json::error_handler_t::replace);
 }

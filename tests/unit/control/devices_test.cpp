@@ -131,3 +131,71 @@ TEST_CASE("GID table after a change: what stays keeps its index, what is new fil
   }
   CHECK(merge_gids(after, host_devices(machine()).gids).size() == before.size());
 }
+
+TEST_CASE("Each port is a device with the port's addresses", "[devices]") {
+  PortView one, two;
+  one.netdev = "veth0";
+  one.ifindex = 7;
+  one.mac = {2, 0, 0, 0, 0, 1};
+  one.roce_mtu = 4096;
+  one.addresses = {{address("fe80::ff:fe00:1", "", 0).gid, 0xFFFF}, {address("fe80::ff:fe00:1", "", 0).gid, 7},
+                   {address("fd00::1", "", 0).gid, 0xFFFF},         {address("10.0.0.1", "", 0).gid, 0xFFFF},
+                   {address("10.7.0.1", "", 0).gid, 7}};
+  two.mac = {2, 0, 0, 0, 0, 2};
+  two.addresses = {{address("fe80::ff:fe00:2", "", 0).gid, 0xFFFF}};
+  const DeviceConfig c = port_devices({one, two});
+  REQUIRE(c.devices.size() == 2);
+  CHECK(std::string(c.devices[0].name) == "roce0");
+  CHECK(std::string(c.devices[1].name) == "roce1");
+  CHECK(std::string(c.devices[0].netdev) == "veth0");
+  CHECK(c.devices[0].active_mtu == 4096);
+  CHECK(c.devices[1].active_mtu == 1024);
+  CHECK(c.devices[0].num_gids == 10);
+  CHECK(c.devices[1].num_gids == 2);
+  std::string table;
+  for (const GidRecord& g : c.gids)
+    table += std::to_string(g.device) + ":" + std::to_string(g.index) + " v" + std::to_string(g.type + 1) + " " +
+             text_of(g.gid) + (g.vlan_id != 0xFFFF ? " vlan " + std::to_string(g.vlan_id) : "") + "\n";
+  CHECK(table ==
+        "0:0 v1 fe80::ff:fe00:1\n0:1 v2 fe80::ff:fe00:1\n"
+        "0:2 v1 ::ffff:10.0.0.1\n0:3 v2 ::ffff:10.0.0.1\n"
+        "0:4 v1 ::ffff:10.7.0.1 vlan 7\n0:5 v2 ::ffff:10.7.0.1 vlan 7\n"
+        "0:6 v1 fd00::1\n0:7 v2 fd00::1\n"
+        "0:8 v1 fe80::ff:fe00:1 vlan 7\n0:9 v2 fe80::ff:fe00:1 vlan 7\n"
+        "1:0 v1 fe80::ff:fe00:2\n1:1 v2 fe80::ff:fe00:2\n");
+}
+
+TEST_CASE("A change of one device's addresses leaves the tables of the others alone", "[devices]") {
+  PortView one, two;
+  one.mac = {2, 0, 0, 0, 0, 1};
+  one.addresses = {{address("10.0.0.1", "", 0).gid, 0xFFFF}, {address("10.7.0.1", "", 0).gid, 7}};
+  two.mac = {2, 0, 0, 0, 0, 2};
+  two.addresses = {{address("10.1.0.1", "", 0).gid, 0xFFFF}};
+  const auto before = port_devices({one, two}).gids;
+  REQUIRE(before.size() == 6);
+  one.addresses.erase(one.addresses.begin());
+  one.addresses.push_back({address("10.7.0.1", "", 0).gid, 8});  // the same address in another VLAN is another entry
+  one.addresses.push_back({address("fd00::1", "", 0).gid, 0xFFFF});
+  const auto after = merge_gids(before, port_devices({one, two}).gids);
+  REQUIRE(after.size() == 8);
+  std::vector<std::string> shown;
+  for (const GidRecord& g : after)
+    shown.push_back(std::to_string(g.device) + " " + std::to_string(g.index) + " " + text_of(g.gid) + " " +
+                    std::to_string(g.vlan_id));
+  CHECK(shown == std::vector<std::string>{"0 0 ::ffff:10.7.0.1 8", "0 1 ::ffff:10.7.0.1 8", "0 2 ::ffff:10.7.0.1 7",
+                                          "0 3 ::ffff:10.7.0.1 7", "0 4 fd00::1 65535", "0 5 fd00::1 65535",
+                                          "1 0 ::ffff:10.1.0.1 65535", "1 1 ::ffff:10.1.0.1 65535"});
+}
+
+TEST_CASE("The GIDs of many ports fit into a message", "[devices]") {
+  PortView port;
+  for (std::uint8_t i = 1; i < 200; ++i) {
+    port.addresses.push_back({address("10.0.0.0", "", 0).gid, 0xFFFF});
+    port.addresses.back().gid.raw[15] = i;
+  }
+  CHECK(port_devices({port}).gids.size() == 256);
+  const DeviceConfig config = port_devices(std::vector<PortView>(32, port));
+  CHECK(config.gids.size() == 1024);
+  CHECK(config.gids.size() * sizeof(GidRecord) + config.devices.size() * sizeof(DeviceRecord) + sizeof(HelloReply) <
+        kMaxMessage);
+}

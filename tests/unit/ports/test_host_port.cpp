@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -123,8 +124,8 @@ TEST_CASE("A port answers ARP and echo itself and hands on the rest", "[port]") 
   const Frame roce = roce_frame(kPeerIp, kOurIp, 100);
   Frame other = roce;
   other[5] = 0x99;
-  Rig rig({neigh::test::arp_request(kPeerIp, kOurIp), neigh::test::ipv4(kPeerIp, kOurIp, 1, neigh::test::icmp(8, Frame(12))),
-           roce, other});
+  Rig rig({neigh::test::arp_request(kPeerIp, kOurIp),
+           neigh::test::ipv4(kPeerIp, kOurIp, 1, neigh::test::icmp(8, Frame(12))), roce, other});
   CHECK(rig.receive() == 4);
   REQUIRE(rig.got.size() == 1);
   CHECK(rig.got[0] == roce);
@@ -165,7 +166,7 @@ TEST_CASE("A frame to an unknown neighbour waits for it, gets its address and le
 
 TEST_CASE("Frames nobody can get are dropped and counted", "[port]") {
   Rig rig({});
-  const Frame frame = roce_frame(kOurIp, kPeerIp, 64);
+  Frame frame = roce_frame(kOurIp, kPeerIp, 64);
   rig.port->send(rig.now, neigh::from_ipv4(0x08080808), neigh::kNoVlan, frame);  // no route
   rig.port->send(rig.now, neigh::from_ipv4(kPeerIp), neigh::kNoVlan, frame);     // no answer
   for (int i = 0; i < 3; ++i) {
@@ -174,10 +175,41 @@ TEST_CASE("Frames nobody can get are dropped and counted", "[port]") {
   }
   rig.now += 3'000'000'000;
   rig.port->on_timeout(rig.now);
-  rig.port->send(rig.now, neigh::from_ipv4(kPeerIp), neigh::kNoVlan, roce_frame(kOurIp, kPeerIp, 1480));  // too long
+  Frame long_frame = roce_frame(kOurIp, kPeerIp, 1480);
+  rig.port->send(rig.now, neigh::from_ipv4(kPeerIp), neigh::kNoVlan, long_frame);
   const PortCounters c = rig.port->counters();
   CHECK(c.tx_unreachable == 1);
   CHECK(c.tx_too_long == 1);
+}
+
+TEST_CASE("Addresses come and go at run time, with the link-local one and the groups of their VLAN", "[port]") {
+  Rig rig({});
+  neigh::HostStack& host = rig.port->host();
+  const Gid link_local = neigh::link_local_of(kOur), ip = neigh::from_ipv4(0x0A070001);
+  const Gid group = neigh::from_ipv4(0xEF010203);
+  rig.port->set_group_member(rig.now, group, true);
+  rig.port->set_group_member(rig.now, group, true);
+  CHECK(host.own(link_local, 7) == nullptr);
+  CHECK(rig.port->add_address(rig.now, {ip, 24, 7}) == 0);
+  CHECK(rig.port->add_address(rig.now, {ip, 24, 7}) == EEXIST);
+  CHECK(rig.port->add_address(rig.now, {group, 24, 8}) == EINVAL);
+  CHECK(host.own(ip, 7) != nullptr);
+  CHECK(host.own(link_local, 7) != nullptr);
+  CHECK(host.own(link_local, 8) == nullptr);
+  CHECK(host.member(group, 7));
+  CHECK(host.member(group, neigh::kNoVlan));
+
+  CHECK(rig.port->remove_address(rig.now, link_local, 7) == EPERM);
+  CHECK(rig.port->remove_address(rig.now, ip, neigh::kNoVlan) == EADDRNOTAVAIL);
+  CHECK(rig.port->remove_address(rig.now, ip, 7) == 0);
+  CHECK(host.own(link_local, 7) == nullptr);
+  CHECK_FALSE(host.member(group, 7));
+  rig.port->set_group_member(rig.now, group, false);
+  CHECK(host.member(group, neigh::kNoVlan));
+  rig.port->set_group_member(rig.now, group, false);
+  CHECK_FALSE(host.member(group, neigh::kNoVlan));
+  CHECK(rig.port->remove_address(rig.now, neigh::from_ipv4(kOurIp), neigh::kNoVlan) == 0);
+  CHECK(host.own(link_local, neigh::kNoVlan) != nullptr);
 }
 
 TEST_CASE("A port carries jumbo frames when its MTU says so", "[port]") {

@@ -7,7 +7,9 @@ using namespace softrnic::ports;
 
 namespace {
 
-std::string error_of(bool good, const std::string& why) { return good ? "" : why; }
+std::string error_of(bool good, const std::string& why) {
+  return good ? "" : why;
+}
 
 std::string config_error(std::string_view text) {
   std::vector<PortConfig> ports;
@@ -30,8 +32,8 @@ TEST_CASE("Addresses with prefix and VLAN", "[config]") {
   CHECK(a.vlan == 4094);
   REQUIRE(parse_address("10.0.0.1", &a, &why));
   CHECK(a.prefix_length == 32);
-  for (const char* bad : {"", "10.0.0", "10.0.0.1/33", "10.0.0.1/", "10.0.0.1/x", "fd00::1/129", "224.0.0.1/24", "0.0.0.0/0",
-                          "::/64", "ff02::1/64", "10.0.0.1/24%0", "10.0.0.1/24%4095", "10.0.0.1/24%"}) {
+  for (const char* bad : {"", "10.0.0", "10.0.0.1/33", "10.0.0.1/", "10.0.0.1/x", "fd00::1/129", "224.0.0.1/24",
+                          "0.0.0.0/0", "::/64", "ff02::1/64", "10.0.0.1/24%0", "10.0.0.1/24%4095", "10.0.0.1/24%"}) {
     INFO(bad);
     why.clear();
     CHECK_FALSE(parse_address(bad, &a, &why));
@@ -50,7 +52,8 @@ TEST_CASE("Routes", "[config]") {
   CHECK(r.length == 16);
   CHECK(to_string(r.prefix) == "fd01::");
   CHECK(r.vlan == 7);
-  for (const char* bad : {"", "10.0.0.0/8", "10.0.0.0/8=", "10.0.0.0/8=fd00::1", "x=10.0.0.1", "10.0.0.0/40=10.0.0.1"}) {
+  for (const char* bad :
+       {"", "10.0.0.0/8", "10.0.0.0/8=", "10.0.0.0/8=fd00::1", "x=10.0.0.1", "10.0.0.0/40=10.0.0.1"}) {
     INFO(bad);
     CHECK_FALSE(parse_route(bad, &r, &why));
   }
@@ -96,13 +99,33 @@ port net_tap1,iface=t0
 }
 
 TEST_CASE("Mistakes in a configuration file are told with their line", "[config]") {
-  CHECK(config_error("\n\nip 10.0.0.1/24") == "line 3: ip: there is no port yet that it could belong to");
+  CHECK(config_error("\n\nip 10.0.0.1/24") == "line 3: there is no port before it");
   CHECK(config_error("port x\nip 10.0.0.300/24") == "line 2: 10.0.0.300/24: not an IPv4 or IPv6 address");
   CHECK(config_error("port x\n# fine\nmtu 100\nmtu 1500") == "line 3: 100: an MTU is a number from 576 to 9216");
   CHECK(config_error("port x\nspeed 10") == "line 2: speed: a port has ip, route, mac, mtu and detect-duplicates");
   CHECK(config_error("port") == "line 1: port: the value is missing");
   CHECK(config_error("port x\ndetect-duplicates maybe") == "line 2: maybe: detect-duplicates is yes or no");
   CHECK(config_error("").empty());
+}
+
+TEST_CASE("Settings that contradict each other are refused", "[config]") {
+  CHECK(config_error("port x,iface=a\nport x,iface=b") == "line 2: x: there is a port on this device already");
+  CHECK(config_error("port x\nip 10.0.0.1/24\nip 10.0.0.1/16") ==
+        "line 3: 10.0.0.1/16: port x has this address already");
+  CHECK(config_error("port x\nip 10.0.0.1/24\nport y\nip 10.0.0.1/24%7") ==
+        "line 4: 10.0.0.1/24%7: port x has this address already");
+  CHECK(config_error("port x\nip 10.0.0.1/24\nip 10.0.0.1/24%7").empty());
+  CHECK(config_error("port x\nmac 02:00:00:00:00:01\nport y\nmac 02:00:00:00:00:01") ==
+        "line 4: 02:00:00:00:00:01: port x has this MAC already");
+  const std::string off_link = ": none of the port's addresses before it has the gateway in its prefix";
+  CHECK(config_error("port x\nip 10.0.0.1/24\nroute 10.0.1.1") == "line 3: 10.0.1.1" + off_link);
+  CHECK(config_error("port x\nip 10.0.0.1/24%7\nroute 10.0.0.2") == "line 3: 10.0.0.2" + off_link);
+  CHECK(config_error("port x\nroute 10.0.0.2\nip 10.0.0.1/24") == "line 2: 10.0.0.2" + off_link);
+  CHECK(config_error("port x\nip 10.0.0.1/24%7\nroute 10.0.0.2%7").empty());
+  CHECK(config_error("port x\nroute fe80::1").empty());
+  std::string many;
+  for (std::size_t i = 0; i <= kMaxPorts; ++i) many += "port net_tap" + std::to_string(i) + "\n";
+  CHECK(config_error(many) == "line 33: there are at most 32 ports");
 }
 
 TEST_CASE("Device arguments", "[config]") {
@@ -127,11 +150,11 @@ TEST_CASE("The frames of a packet ring hold the MTU", "[config]") {
 TEST_CASE("IBA A17.9.1: the MTU of RoCE leaves room for the headers", "[config]") {
   CHECK(roce_mtu(1500) == 1024);
   CHECK(roce_mtu(4500) == 4096);
-  CHECK(roce_mtu(4176) == 4096);
-  CHECK(roce_mtu(4175) == 2048);
+  CHECK(roce_mtu(4184) == 4096);
+  CHECK(roce_mtu(4183) == 2048);
   CHECK(roce_mtu(9000) == 4096);
   CHECK(roce_mtu(576) == 256);
-  CHECK(roce_mtu(592) == 512);
+  CHECK(roce_mtu(600) == 512);
 }
 
 TEST_CASE("A station beside the kernel's has a MAC of its own", "[config]") {

@@ -110,7 +110,7 @@ TEST_CASE("Multicast goes to every other member of the group", "[switch][ud]") {
   source.raw[0] = 0xFE;
   source.raw[1] = 0x80;
   source.raw[15] = 1;
-  f.eswitch().set_addresses({own_gid(), source});
+  f.eswitch().set_addresses({sw::OwnGid{own_gid()}, sw::OwnGid{source}});
   for (TestVf* vf : {&a, &b, &c}) f.eswitch().set_group_member(group, vf->id(), true);
   f.settle();
   const FrameSpec spec{.opcode = kUdSendOnly, .dest_qpn = 0xFFFFFF, .src_qpn = a.qpn(), .psn = 1, .sgid = source, .dgid = group};

@@ -38,12 +38,15 @@ struct FrameSpec {
   std::uint32_t payload = 64;
   Gid sgid = own_gid();
   Gid dgid = own_gid();
+  std::uint16_t vlan = 0xFFFF;  // untagged
 };
 
 inline std::vector<std::uint8_t> make_frame(const FrameSpec& spec) {
   roce::PathParams path;
   path.sgid = spec.sgid;
   path.dgid = spec.dgid;
+  path.has_vlan = spec.vlan != 0xFFFF;
+  path.vlan_id = path.has_vlan ? spec.vlan : 0;
   roce::HeaderTemplate headers(path);
   const bool ud = (spec.opcode & 0xE0) == 0x60;
   const std::uint32_t transport = 12 + (ud ? 8 : 0) + spec.payload;
@@ -158,11 +161,15 @@ class TestVf {
 
 class SwitchFixture {
  public:
-  explicit SwitchFixture(sw::ESwitchOptions options = {}) {
+  explicit SwitchFixture(sw::ESwitchOptions options = {}, std::vector<std::shared_ptr<sw::Uplink>> uplinks = {}) {
     table_ = std::make_unique<dp::BlockTable>();
     eswitch_ = sw::ESwitch::create(options, *table_);
     REQUIRE(eswitch_);
-    eswitch_->set_addresses({own_gid()});
+    std::vector<sw::OwnGid> own(1);
+    own[0].gid = own_gid();
+    if (!uplinks.empty()) own[0].uplink = 0;
+    eswitch_->set_addresses(std::move(own));
+    eswitch_->set_uplinks(std::move(uplinks));
     thread_ = std::thread([this] { eswitch_->run(); });
   }
   ~SwitchFixture() {
