@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cerrno>
+#include <cstring>
 #include <exception>
 #include <type_traits>
 
@@ -22,6 +23,15 @@
 #define SOFTRNIC_ABI extern "C" __attribute__((visibility("default")))
 
 namespace softrnic::shim {
+
+// An enumeration that the application gives, as a number: it may be none of the enumerators, or not set at all.
+template <class E>
+unsigned number(const E& e) {
+  static_assert(std::is_enum_v<E> && sizeof e == sizeof(unsigned));
+  unsigned n;
+  memcpy(&n, &e, sizeof n);
+  return n;
+}
 
 // Result of a verb that creates something: `out` or null with errno.
 template <class T>

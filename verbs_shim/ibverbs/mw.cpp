@@ -4,7 +4,7 @@
 namespace softrnic::shim {
 
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
-  if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) return made<ibv_mw>(EINVAL, nullptr);
+  if (number(type) != IBV_MW_TYPE_1 && number(type) != IBV_MW_TYPE_2) return made<ibv_mw>(EINVAL, nullptr);
   return guarded([&]() -> ibv_mw* {
     auto mw = std::make_unique<Mw>();
     nic::ProtectionDomain* domain = to_shim(pd).nic;

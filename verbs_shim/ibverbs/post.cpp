@@ -28,9 +28,10 @@ void fill_destination(const Qp& qp, SendWqe* w, const ibv_send_wr& wr) {
 int fill(Qp& qp, SendWqe* w, const ibv_send_wr& wr) {
   if (wr.send_flags & ~kSendFlags) return EINVAL;  // checksum offload is for raw packets
   w->wr_id = wr.wr_id;
-  w->opcode = static_cast<WrOpcode>(wr.opcode);
+  const unsigned opcode = number(wr.opcode);
+  w->opcode = static_cast<WrOpcode>(opcode);
   w->flags = static_cast<std::uint8_t>(wr.send_flags);
-  switch (wr.opcode) {
+  switch (opcode) {
     case IBV_WR_SEND_WITH_IMM:
       w->imm_or_inv = wr.imm_data;
       [[fallthrough]];
@@ -53,7 +54,7 @@ int fill(Qp& qp, SendWqe* w, const ibv_send_wr& wr) {
       w->remote_addr = wr.wr.atomic.remote_addr;
       w->rkey = wr.wr.atomic.rkey;
       w->compare = wr.wr.atomic.compare_add;
-      w->swap_or_add = wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP ? wr.wr.atomic.swap : wr.wr.atomic.compare_add;
+      w->swap_or_add = opcode == IBV_WR_ATOMIC_CMP_AND_SWP ? wr.wr.atomic.swap : wr.wr.atomic.compare_add;
       return fill_data(qp, w, wr);
     case IBV_WR_LOCAL_INV:
       w->imm_or_inv = wr.invalidate_rkey;

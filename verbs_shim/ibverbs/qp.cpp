@@ -11,7 +11,7 @@ constexpr std::uint64_t kRcOps = kUcOps | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_W
                                  IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_SEND_WITH_INV;
 
 // Operations a QP of `type` can have (ibv_wr_post(3)); 0 for a type that is not supported.
-std::uint64_t operations_of(ibv_qp_type type) {
+std::uint64_t operations_of(unsigned type) {
   switch (type) {
     case IBV_QPT_RC: return kRcOps;
     case IBV_QPT_UC: return kUcOps;
@@ -22,7 +22,7 @@ std::uint64_t operations_of(ibv_qp_type type) {
 
 // `attr` may be either public struct: the extended one begins with the plain one.
 int create(ibv_pd* pd, ibv_qp_init_attr* attr, std::unique_ptr<Qp>* out) {
-  if (operations_of(attr->qp_type) == 0) return EOPNOTSUPP;
+  if (operations_of(number(attr->qp_type)) == 0) return EOPNOTSUPP;
   if (attr->send_cq == nullptr || attr->recv_cq == nullptr) return EINVAL;
   auto qp = std::make_unique<Qp>();
   nic::QpCreate in;
@@ -61,9 +61,9 @@ int create(ibv_pd* pd, ibv_qp_init_attr* attr, std::unique_ptr<Qp>* out) {
 
 nic::QpAttrsAll to_attrs(const ibv_qp_attr& a) {
   nic::QpAttrsAll r;
-  r.state = static_cast<ib::QpState>(a.qp_state);
-  r.cur_state = static_cast<ib::QpState>(a.cur_qp_state);
-  r.path_mtu_enum = static_cast<std::uint8_t>(a.path_mtu);
+  r.state = static_cast<ib::QpState>(number(a.qp_state));
+  r.cur_state = static_cast<ib::QpState>(number(a.cur_qp_state));
+  r.path_mtu_enum = static_cast<std::uint8_t>(number(a.path_mtu));
   r.av = to_address_vector(a.ah_attr);
   r.pkey_index = a.pkey_index;
   r.port_num = a.port_num;
@@ -123,7 +123,7 @@ ibv_qp* create_qp_ex(ibv_context*, ibv_qp_init_attr_ex* attr) {
     return made<ibv_qp>(EOPNOTSUPP, nullptr);
   }
   bool builders = (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
-  if (builders && (attr->send_ops_flags & ~operations_of(attr->qp_type))) return made<ibv_qp>(EOPNOTSUPP, nullptr);
+  if (builders && (attr->send_ops_flags & ~operations_of(number(attr->qp_type)))) return made<ibv_qp>(EOPNOTSUPP, nullptr);
   return guarded([&]() -> ibv_qp* {
     std::unique_ptr<Qp> qp;
     int rc = create(attr->pd, reinterpret_cast<ibv_qp_init_attr*>(attr), &qp);
