@@ -82,10 +82,10 @@ stage_asan() {
   unset ASAN_OPTIONS UBSAN_OPTIONS SOFTRNIC_SIM_SEEDS
 }
 
-# Targets of the tsan stage: the unit tests that run the engine on several threads.
+# Targets of the tsan stage: the unit tests that run the engine and the NIC process on several threads.
 stage_tsan() {
   local targets=()
-  for dir in nic datapath; do
+  for dir in nic datapath switch control; do
     compgen -G "tests/unit/$dir/*.cpp" >/dev/null && targets+=("unit_$dir")
   done
   build tsan "${targets[@]}" -- -DSOFTRNIC_WERROR=ON || return

@@ -16,7 +16,7 @@ using namespace softrnic::test;
 namespace {
 
 #ifdef SOFTRNIC_SANITIZED
-constexpr int kSleeps = 5000;
+constexpr int kSleeps = 2000;
 #else
 constexpr int kSleeps = 100000;
 #endif

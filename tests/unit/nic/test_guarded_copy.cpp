@@ -31,8 +31,8 @@ void make_readable(int) {
   mprotect(g_bad_page, kPage, PROT_READ);
 }
 
-struct sigaction g_behind;
-void count_and_pass_on(int sig, siginfo_t* info, void* context) {
+[[maybe_unused]] struct sigaction g_behind;
+[[maybe_unused]] void count_and_pass_on(int sig, siginfo_t* info, void* context) {
   g_own_faults = g_own_faults + 1;
   if (g_own_faults > 5) _exit(99);  // called in circles
   if (g_behind.sa_flags & SA_SIGINFO) {

@@ -240,7 +240,7 @@ TEST_CASE("A VF with a corrupt ring is cut off; the others go on", "[switch]") {
   const std::uint64_t lie = GENERATE(dp::pack_header(dp::EntryKind::frame, 1u << 30, 0), dp::pack_header(dp::EntryKind::frame, 0, 0),
                                      dp::pack_header(dp::EntryKind::wrap, 0, 0), dp::pack_header(dp::EntryKind::mark, 3, 0),
                                      ~std::uint64_t{0});
-  std::memcpy(bad.out_data(), &lie, sizeof(lie));
+  std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(bad.out_data())).store(lie);
   bad.kick();
   dp::ring_bell(*f.eswitch().inbox().as<dp::Inbox>(), bad.id(), f.eswitch().eventfd());
   while (broken == 0) std::this_thread::yield();
