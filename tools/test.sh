@@ -7,6 +7,7 @@
 #   tsan     thread sanitizer: the tests that put several VFs into one process
 #   fuzz     each fuzz target for FUZZ_SECONDS (30) from its seed corpus
 #   apps     only the third-party programs, on the release build
+#   interop  only the tests on networks, against Linux's rxe among others, on the release build
 # Environment: JOBS (number of CPUs), FUZZ_SECONDS, NO_INSTALL=1 (do not install packages).
 #
 # The last line says `N passed, N failed`; the exit code is 0 only when nothing failed.
@@ -56,6 +57,7 @@ run_ctest() {
   say "test: $preset $*"
   ctest --test-dir "build/$preset" -j "$JOBS" --output-on-failure --no-tests=error "$@" 2>&1 | tee "$log"
   local status=${PIPESTATUS[0]}
+  grep -h 'SKIPPED:' "build/$preset/Testing/Temporary/LastTest.log"
   read -r bad total < <(sed -n 's/.*tests passed, \([0-9]*\) tests failed out of \([0-9]*\).*/\1 \2/p' "$log") || true
   if [[ -z "${total:-}" ]]; then
     fail "ctest of $preset ran no test"
@@ -74,11 +76,15 @@ stage_apps() {
   build release all -- -DSOFTRNIC_WERROR=ON && run_ctest release -L apps
 }
 
+stage_interop() {
+  build release all -- -DSOFTRNIC_WERROR=ON && run_ctest release -L interop
+}
+
 stage_asan() {
   export ASAN_OPTIONS="detect_stack_use_after_return=1:strict_string_checks=1${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
   export UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1"
   export SOFTRNIC_SIM_SEEDS=400  # the release stage runs ten times as many
-  build asan all -- -DSOFTRNIC_WERROR=ON && run_ctest asan -LE apps && run_ctest asan -L apps-asan
+  build asan all -- -DSOFTRNIC_WERROR=ON && run_ctest asan -LE 'apps|interop' && run_ctest asan -L apps-asan
   unset ASAN_OPTIONS UBSAN_OPTIONS SOFTRNIC_SIM_SEEDS
 }
 

@@ -16,8 +16,9 @@ libdir=/usr/lib/x86_64-linux-gnu
 
 programs=(ibv_devinfo ibv_devices ibv_rc_pingpong ibv_uc_pingpong ibv_ud_pingpong ibv_srq_pingpong
           ib_send_bw ib_send_lat ib_write_bw ib_write_lat ib_read_bw ib_read_lat ib_atomic_bw ib_atomic_lat
-          rping ucmatose udaddy mckey rstream cmtime qperf rdma python3.11)
-modules=(crc32_generic crc32c_generic virtio_pci virtio_net af_packet 8021q rdma_rxe rdma_ucm ib_umad)
+          rping ucmatose udaddy mckey rstream cmtime qperf rdma ip tc python3.11)
+modules=(crc32_generic crc32c_generic virtio_pci virtio_net af_packet 8021q ifb sch_netem sch_prio sch_ingress cls_flower
+         act_mirred rdma_rxe rdma_ucm ib_umad)
 
 install_packages() {
   local missing=() p
@@ -50,7 +51,7 @@ strip -g "$work/$siw/siw.ko"
 mkdir -p "$root"/{bin,dev,etc,modules,proc,sys,tmp,usr/bin} "$root$libdir/libibverbs" "$root/usr/lib/python3.11"
 cp /bin/busybox "$root/bin/"
 for applet in $(/bin/busybox --list); do
-  [[ $applet == busybox ]] || ln -s busybox "$root/bin/$applet"
+  case $applet in busybox | ip | tc | ping6) ;; *) ln -s busybox "$root/bin/$applet" ;; esac
 done
 mkdir "$root/etc/libibverbs.d"
 cp /etc/libibverbs.d/{rxe,siw}.driver "$root/etc/libibverbs.d/"

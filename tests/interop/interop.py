@@ -34,13 +34,13 @@ def skip(reason):
     sys.exit(SKIPPED)
 
 
-def enter_namespace(needs_vm):
+def enter_namespace(needs_vm, cache):
     """Goes on as root of a network namespace of its own. The VM's image is built before: that needs the network."""
     reason = (peer_vm.why_no_qemu() if needs_vm else None) or lab.why_no_lab()
     if reason:
         skip(reason)
     if needs_vm:
-        peer_vm.image_directory()
+        peer_vm.image_directory(cache)
     as_root = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     # Its own process ids, so that nothing outlives the test however it ends.
     os.execvpe("unshare", ["unshare", *as_root, "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",
@@ -66,14 +66,16 @@ def main():
     modules = sorted(f[:-3] for f in os.listdir(HERE) if f.startswith("test_") and f.endswith(".py"))
     names = args.tests or modules
 
-    if not args.list and not os.environ.get(INSIDE):
-        enter_namespace(any(name.startswith("test_rxe") for name in names))
-
     build = os.path.abspath(args.build)
+    cache = os.path.join(build, "interop")
+    if not args.list and not os.environ.get(INSIDE):
+        enter_namespace(any(name.startswith("test_rxe") for name in names), cache)
+
     harness.Build.bin, harness.Build.lib = f"{build}/bin", f"{build}/lib"
     harness.Build.progs = f"{build}/tests/interop"
     harness.Build.judges = os.path.join(os.path.dirname(HERE), "judges")
     harness.Build.asan = args.asan
+    lab.image_cache = cache
     harness.Build.workdir = tempfile.mkdtemp(prefix="softrnic-interop-")
     atexit.register(shutil.rmtree, harness.Build.workdir, ignore_errors=True)
 

@@ -16,6 +16,8 @@ BRIDGE = "br0"
 HOST_IP, HOST_IP6 = "10.200.0.254", "fd00:200::fe"
 MAX_MTU = 9000
 
+image_cache = None  # where the image of the peer VM is; filled in by interop.py
+
 
 def ip(*words):
     done = subprocess.run(["ip", *words], capture_output=True, text=True)
@@ -60,7 +62,8 @@ class Lab:
 
     def tap(self, name, mtu):
         ip("tuntap", "add", name, "mode", "tap")
-        ip("link", "set", name, "mtu", str(mtu), "master", BRIDGE, "up")
+        # As long a queue as the machine is slow: it emulates its processor.
+        ip("link", "set", name, "mtu", str(mtu), "txqueuelen", "10000", "master", BRIDGE, "up")
 
     @staticmethod
     def remove(name):

@@ -28,7 +28,7 @@ namespace {
 struct Options {
   std::string device, host, operation = "send", type = "rc", port = "18600";
   std::vector<std::uint32_t> sizes{1, 2, 3, 4, 5, 1023, 1024, 1025, 4096, 4099, 65536};
-  int gid = 0, mtu = 0, qps = 1, slots = 8, timeout = 14;
+  int gid = 0, mtu = 0, qps = 1, slots = 8, timeout = 15;
   bool srq = false;
 } opt;
 
@@ -50,7 +50,7 @@ T* must_have(T* pointer, const char* what) {
   return pointer;
 }
 
-// ---- the connection on the side, by which the ends exchange addresses and keep in step -------------------------------
+// ---- the connection on the side, by which the ends exchange addresses and keep in step -----
 class Side {
  public:
   void open() {
@@ -98,7 +98,7 @@ struct Peer {
   ibv_gid gid;
 };
 
-// ---- memory: slots of data with guards between them -------------------------------------------------------------------
+// ---- memory: slots of data with guards between them -----
 constexpr std::uint8_t kGuard = 0xA5;
 constexpr std::uint32_t kGrh = 40;
 constexpr std::uint32_t kGuardSize = 64;
@@ -114,7 +114,8 @@ struct Memory {
 };
 
 std::uint8_t pattern(int slot, std::uint32_t size, std::uint32_t at) {
-  return static_cast<std::uint8_t>((at * 167 + (at >> 8) * 13 + size * 31 + static_cast<std::uint32_t>(slot) * 71) ^ 0x5C);
+  return static_cast<std::uint8_t>((at * 167 + (at >> 8) * 13 + size * 31 + static_cast<std::uint32_t>(slot) * 71) ^
+                                   0x5C);
 }
 void fill(std::uint8_t* p, int slot, std::uint32_t size) {
   for (std::uint32_t at = 0; at < size; ++at) p[at] = pattern(slot, size, at);
@@ -130,7 +131,7 @@ void check(Memory& m, int slot, std::uint32_t size, std::uint32_t before = 0) {
       die("size %u, slot %d: bytes around the data were written", size, slot);
 }
 
-// ---- verbs ------------------------------------------------------------------------------------------------------------
+// ---- verbs -----
 class Ends {
  public:
   explicit Ends(Side& side) : side_(side) {}
@@ -140,7 +141,8 @@ class Ends {
     ibv_device** list = must_have(ibv_get_device_list(&count), "device list");
     ibv_device* device = nullptr;
     for (int i = 0; i < count; ++i)
-      if (opt.device.empty() || opt.device == ibv_get_device_name(list[i])) device = device != nullptr ? device : list[i];
+      if (opt.device.empty() || opt.device == ibv_get_device_name(list[i]))
+        device = device != nullptr ? device : list[i];
     if (device == nullptr) die("no device %s", opt.device.c_str());
     context_ = must_have(ibv_open_device(device), "open");
     ibv_free_device_list(list);
@@ -166,8 +168,12 @@ class Ends {
   void connect() {
     const int mtu = opt.mtu != 0 ? opt.mtu : port_.active_mtu;
     for (std::size_t i = 0; i < qps_.size(); ++i) {
-      Peer mine{qps_[i]->qp_num, static_cast<std::uint32_t>(::rand()) & 0xFFFFFF, memory_.mr->rkey,
-                static_cast<std::uint32_t>(mtu), reinterpret_cast<std::uint64_t>(memory_.bytes.data()), gid_};
+      Peer mine{qps_[i]->qp_num,
+                static_cast<std::uint32_t>(::rand()) & 0xFFFFFF,
+                memory_.mr->rkey,
+                static_cast<std::uint32_t>(mtu),
+                reinterpret_cast<std::uint64_t>(memory_.bytes.data()),
+                gid_};
       Peer theirs{};
       side_.put(&mine, sizeof(mine));
       side_.get(&theirs, sizeof(theirs));
@@ -221,7 +227,8 @@ class Ends {
     attr.qkey = 0x11111111;
     attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
     if (init.qp_type == IBV_QPT_RC) attr.qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-    must(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | (ud() ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)),
+    must(ibv_modify_qp(qp, &attr,
+                       IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | (ud() ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)),
          "to INIT");
     qps_.push_back(qp);
   }
@@ -275,7 +282,8 @@ class Ends {
     wr.wr_id = static_cast<std::uint64_t>(slot);
     wr.sg_list = &s;
     wr.num_sge = 1;
-    must(srq_ != nullptr ? ibv_post_srq_recv(srq_, &wr, &bad) : ibv_post_recv(qps_[qp_of(slot)], &wr, &bad), "post recv");
+    must(srq_ != nullptr ? ibv_post_srq_recv(srq_, &wr, &bad) : ibv_post_recv(qps_[qp_of(slot)], &wr, &bad),
+         "post recv");
   }
 
   void post(int slot, std::uint32_t size) {
@@ -354,7 +362,8 @@ class Ends {
   // Fetch-and-add and compare-and-swap on one number of the server, every result checked.
   void atomics(bool client) {
     const std::size_t offset = kGuardSize;  // aligned, as atomics must be
-    auto* number = reinterpret_cast<std::uint64_t*>(memory_.bytes.data() + offset + (-reinterpret_cast<std::uintptr_t>(memory_.bytes.data()) & 7));
+    auto* number = reinterpret_cast<std::uint64_t*>(memory_.bytes.data() + offset +
+                                                    (-reinterpret_cast<std::uintptr_t>(memory_.bytes.data()) & 7));
     const std::uint64_t start = 0x1122334455667788u;
     *number = start;
     side_.meet('r');
@@ -379,8 +388,9 @@ class Ends {
         wr.wr.atomic.swap = ~expected;
         must(ibv_post_send(qps_[qp_of(i)], &wr, &bad), "post atomic");
         complete(1, nullptr, 8);
-        if (*number != expected) die("atomic %d: result %llx, expected %llx", i, static_cast<unsigned long long>(*number),
-                                     static_cast<unsigned long long>(expected));
+        if (*number != expected)
+          die("atomic %d: result %llx, expected %llx", i, static_cast<unsigned long long>(*number),
+              static_cast<unsigned long long>(expected));
         if (!swap) expected += wr.wr.atomic.compare_add;
         if (swap && !miss) expected = ~expected;
       }
@@ -388,8 +398,9 @@ class Ends {
     } else {
       std::uint64_t expected = 0;
       side_.get(&expected, sizeof(expected));
-      if (*number != expected) die("the number is %llx, expected %llx", static_cast<unsigned long long>(*number),
-                                   static_cast<unsigned long long>(expected));
+      if (*number != expected)
+        die("the number is %llx, expected %llx", static_cast<unsigned long long>(*number),
+            static_cast<unsigned long long>(expected));
     }
     side_.meet('d');
   }
@@ -410,25 +421,44 @@ class Ends {
 void parse(int argc, char** argv) {
   for (int c = 0; (c = ::getopt(argc, argv, "d:g:m:t:o:s:q:n:p:T:r")) != -1;) {
     switch (c) {
-      case 'd': opt.device = optarg; break;
-      case 'g': opt.gid = std::atoi(optarg); break;
+      case 'd':
+        opt.device = optarg;
+        break;
+      case 'g':
+        opt.gid = std::atoi(optarg);
+        break;
       case 'm':  // bytes
         for (int bytes = std::atoi(optarg); bytes > 128; bytes /= 2) ++opt.mtu;
         break;
-      case 't': opt.type = optarg; break;
-      case 'o': opt.operation = optarg; break;
+      case 't':
+        opt.type = optarg;
+        break;
+      case 'o':
+        opt.operation = optarg;
+        break;
       case 's': {
         opt.sizes.clear();
         for (char* word = std::strtok(optarg, ","); word != nullptr; word = std::strtok(nullptr, ","))
           opt.sizes.push_back(static_cast<std::uint32_t>(std::strtoul(word, nullptr, 10)));
         break;
       }
-      case 'q': opt.qps = std::atoi(optarg); break;
-      case 'n': opt.slots = std::atoi(optarg); break;
-      case 'p': opt.port = optarg; break;
-      case 'T': opt.timeout = std::atoi(optarg); break;
-      case 'r': opt.srq = true; break;
-      default: std::exit(2);
+      case 'q':
+        opt.qps = std::atoi(optarg);
+        break;
+      case 'n':
+        opt.slots = std::atoi(optarg);
+        break;
+      case 'p':
+        opt.port = optarg;
+        break;
+      case 'T':
+        opt.timeout = std::atoi(optarg);
+        break;
+      case 'r':
+        opt.srq = true;
+        break;
+      default:
+        std::exit(2);
     }
   }
   if (optind < argc) opt.host = argv[optind];
@@ -445,6 +475,7 @@ int main(int argc, char** argv) {
   ends.open();
   ends.connect();
   for (const std::uint32_t size : opt.sizes) ends.round(size);
-  std::printf("ok: %s %s, %zu sizes, %d messages each\n", opt.type.c_str(), opt.operation.c_str(), opt.sizes.size(), opt.slots);
+  std::printf("ok: %s %s, %zu sizes, %d messages each\n", opt.type.c_str(), opt.operation.c_str(), opt.sizes.size(),
+              opt.slots);
   return 0;
 }
