@@ -25,7 +25,7 @@ constexpr Rate kRates[] = {
 
 SOFTRNIC_ABI int ibv_rate_to_mult(ibv_rate rate) {
   for (const Rate& r : kRates) {
-    if (static_cast<unsigned>(r.rate) == number(rate) && r.multiple != 0) return r.multiple;
+    if (static_cast<unsigned>(r.rate) == softrnic::shim::number(rate) && r.multiple != 0) return r.multiple;
   }
   return -1;
 }
@@ -39,7 +39,7 @@ SOFTRNIC_ABI ibv_rate mult_to_ibv_rate(int mult) {
 
 SOFTRNIC_ABI int ibv_rate_to_mbps(ibv_rate rate) {
   for (const Rate& r : kRates) {
-    if (static_cast<unsigned>(r.rate) == number(rate)) return r.mbps;
+    if (static_cast<unsigned>(r.rate) == softrnic::shim::number(rate)) return r.mbps;
   }
   return -1;
 }
