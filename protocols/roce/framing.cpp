@@ -361,10 +361,14 @@ FrameError parse(Bytes frame, RxFrame* out) {
   return FrameError::none;
 }
 
-bool icrc_ok(const RxFrame& f) {
+std::uint32_t icrc_of(const RxFrame& f) {
   const std::uint32_t state = icrc_state_behind_bth(f.l3, f.ipv4, f.version == Version::v2);
   const Bytes rest = f.transport.subspan(kBthSize);
-  return icrc_finish(state, rest.data(), rest.size()) == wire::detail::load_le32(rest.data() + rest.size());
+  return icrc_finish(state, rest.data(), rest.size());
+}
+
+bool icrc_ok(const RxFrame& f) {
+  return icrc_of(f) == wire::detail::load_le32(f.transport.data() + f.transport.size());
 }
 
 void write_grh_area(const RxFrame& f, std::uint8_t out[40]) {

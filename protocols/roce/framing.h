@@ -121,6 +121,9 @@ struct RxFrame {
 // touch the payload.
 FrameError parse(Bytes frame, RxFrame* out);
 
+// The ICRC of a packet, computed over the frame. Value as stored: store it least significant byte first.
+std::uint32_t icrc_of(const RxFrame& f);
+
 // Compares the ICRC that follows `f.transport` with a computation over the frame.
 bool icrc_ok(const RxFrame& f);
 
