@@ -24,12 +24,17 @@ enum class MsgType : std::uint16_t {
   return_block = 6,  // BlockReply -> status only
   // for the softrnic command
   status = 20,       // -> JSON text; when it is longer than a message: no body, but a fd {memfd with the text}
-  capture = 21,      // CaptureRequest + fd to write to -> status, once every VF sends through the eSwitch. Runs until
+  capture = 21,      // CaptureRequest, text of the filter, fd to write to -> status, once every VF sends through the eSwitch. Runs until
                      // this connection's end, or until the client shuts down its direction: then capture_end follows
   shutdown = 22,     // -> status; the NIC process ends
   hold = 23,         // keeps a NIC process alive that ends with its last user, while this connection is open
   keep = 24,         // the NIC process no longer ends with its last user
   address = 25,      // AddressRequest -> status; a sentence for the user when it is not 0
+  fault_add = 26,    // FaultAddRequest, text of the rules -> FaultAddReply, once every VF sends through the eSwitch;
+                     // EINVAL: a rule is wrong, the body is a sentence that says where
+  fault_list = 27,   // -> JSON text, as for status
+  fault_del = 28,    // FaultDelRequest -> status only; ENOENT: there is no such rule
+  events = 29,       // EventsRequest -> EventsReply and lines of JSON text
   // notices from the server
   peer_added = 40,   // PeerReply + fds: another VF opened a channel to this one
   peer_gone = 41,    // PeerGone: its rings become sinks
@@ -145,6 +150,8 @@ struct AddressRequest {
   std::uint32_t add;   // 1 add, 0 remove
   char address[64];    // filled up with zeros
 };
+// The filter in libpcap's language follows; none: every packet. EINVAL: it is wrong, the body is a sentence that says
+// why.
 struct CaptureRequest {
   std::uint32_t flags;
   std::uint32_t snaplen;  // 0: whole packets
@@ -155,6 +162,29 @@ struct CaptureEnd {
   std::uint32_t reserved;
   std::uint64_t packets;  // in the file
   std::uint64_t lost;     // seen but not in the file
+};
+
+// Rules in the fault language, one a line.
+struct FaultAddRequest {
+  std::uint32_t flags;  // kFaultOfConnection
+};
+inline constexpr std::uint32_t kFaultOfConnection = 1;  // removed when this connection ends
+struct FaultAddReply {
+  std::uint32_t first_id;  // the others follow it
+  std::uint32_t count;
+};
+struct FaultDelRequest {
+  std::uint32_t id;  // 0: all
+};
+
+struct EventsRequest {
+  std::uint64_t after;  // number of the last event that the client has; 0: none
+  std::uint32_t wait;   // 1: answer when there is one
+  std::uint32_t reserved;
+};
+struct EventsReply {
+  std::uint64_t last;    // number of the last event in the reply, or `after` again
+  std::uint64_t missed;  // events after `after` that are no longer kept
 };
 
 }  // namespace softrnic::control

@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::size_t kFlushBytes = PcapngWriter::kDefaultBuffer / 2;
 constexpr int kPollMillis = 100;
+constexpr std::size_t kMaxComment = 1024;  // what the writer takes
 
 std::uint64_t wall_clock() {
   timespec ts{};
@@ -45,11 +46,14 @@ Capture::~Capture() {
   writer_.join();
 }
 
-void Capture::append(std::vector<std::uint8_t>& buffer, const Record& record, const void* bytes) {
+std::size_t Capture::size_of(const Record& record) { return sizeof(record) + record.length + record.comment; }
+
+void Capture::append(std::vector<std::uint8_t>& buffer, const Record& record, const void* bytes, const char* comment) {
   const std::size_t at = buffer.size();
-  buffer.resize(at + sizeof(record) + record.length);
+  buffer.resize(at + size_of(record));
   std::memcpy(buffer.data() + at, &record, sizeof(record));
   if (record.length != 0) std::memcpy(buffer.data() + at + sizeof(record), bytes, record.length);
+  if (record.comment != 0) std::memcpy(buffer.data() + at + sizeof(record) + record.length, comment, record.comment);
 }
 
 void Capture::add_interface(std::uint16_t vf_id, std::string_view name) {
@@ -58,25 +62,27 @@ void Capture::add_interface(std::uint16_t vf_id, std::string_view name) {
   record.kind = RecordKind::interface;
   record.vf_id = vf_id;
   record.length = static_cast<std::uint32_t>(name.size());
-  append(filling_, record, name.data());  // beyond the bound if need be: there is one a VF
+  append(filling_, record, name.data(), nullptr);  // beyond the bound if need be: there is one a VF
   changed_.notify_all();
 }
 
-void Capture::on_frame(std::uint16_t source_vf, Bytes frame) {
+void Capture::on_frame(std::uint16_t source_vf, Bytes frame, std::string_view comment) {
+  if (options_.filter != nullptr && !options_.filter->matches(frame)) return;
   Record record{};
   record.kind = RecordKind::frame;
   record.time = wall_clock();
   record.vf_id = source_vf;
   record.original = static_cast<std::uint32_t>(frame.size());
   record.length = options_.snaplen == 0 ? record.original : std::min(record.original, options_.snaplen);
+  record.comment = static_cast<std::uint16_t>(std::min(comment.size(), kMaxComment));
 
   std::unique_lock lock(mutex_);
-  if (!wait_for_room(lock, sizeof(record) + record.length)) {
+  if (!wait_for_room(lock, size_of(record))) {
     ++lost_;
     return;
   }
   const bool was_empty = filling_.empty();
-  append(filling_, record, frame.data());
+  append(filling_, record, frame.data(), comment.data());
   if (was_empty) changed_.notify_all();
 }
 
@@ -142,8 +148,8 @@ int Capture::write_all(PcapngWriter& writer, const std::vector<std::uint8_t>& bu
     Record record;
     std::memcpy(&record, buffer.data() + at, sizeof(record));
     if (int error = write_record(writer, record, buffer.data() + at + sizeof(record))) return error;
-    at += sizeof(record) + record.length;
-    unflushed += sizeof(record) + record.length;
+    at += size_of(record);
+    unflushed += size_of(record);
     if (unflushed < kFlushBytes) continue;
     if (int error = flush(writer)) return error;
     unflushed = 0;
@@ -164,8 +170,9 @@ int Capture::write_record(PcapngWriter& writer, const Record& record, const std:
       if (error != 0 && error != EAGAIN) return error;
     }
     const Direction direction = record.vf_id == dp::kNoVf ? Direction::in : Direction::out;
+    const std::string_view comment(reinterpret_cast<const char*>(bytes) + record.length, record.comment);
     error = writer.write_packet(interfaces_[record.vf_id], record.time, Bytes(bytes, record.length), record.original,
-                                direction);
+                                direction, comment);
   }
   return error == EAGAIN ? 0 : error;  // it waits in the writer's buffer, which flush() empties
 }

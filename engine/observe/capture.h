@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/observe/packet_filter.h"
 #include "engine/observe/pcapng.h"
 #include "engine/switch/eswitch.h"
 #include "engine/switch/unique_fd.h"
@@ -33,6 +34,7 @@ class Capture : public sw::FrameTap {
  public:
   struct Options {
     std::uint32_t snaplen = 0;              // bytes of each frame that are kept; 0: all
+    std::shared_ptr<const PacketFilter> filter;  // null: every frame
     std::size_t buffer_bytes = 8u << 20;
     std::chrono::milliseconds patience{1000};
   };
@@ -47,7 +49,7 @@ class Capture : public sw::FrameTap {
   void begin();
   // Names the interface of a VF, before its first frame; a VF id that comes back gets a new interface.
   void add_interface(std::uint16_t vf_id, std::string_view name);
-  void on_frame(std::uint16_t source_vf, Bytes frame) override;
+  void on_frame(std::uint16_t source_vf, Bytes frame, std::string_view comment) override;
   // No more frames come: writes the rest, then calls on_end.
   void finish();
 
@@ -55,12 +57,14 @@ class Capture : public sw::FrameTap {
   enum class RecordKind : std::uint8_t { frame, interface };
   struct Record {
     std::uint64_t time;     // ns since 1970
-    std::uint32_t length;   // bytes that follow
+    std::uint32_t length;   // bytes that follow, the comment after them
     std::uint32_t original; // of the frame
     std::uint16_t vf_id;
+    std::uint16_t comment;  // its length
     RecordKind kind;
   };
-  static void append(std::vector<std::uint8_t>& buffer, const Record& record, const void* bytes);
+  static std::size_t size_of(const Record& record);
+  static void append(std::vector<std::uint8_t>& buffer, const Record& record, const void* bytes, const char* comment);
   bool wait_for_room(std::unique_lock<std::mutex>& lock, std::size_t bytes);
   void write_loop();
   int write_all(PcapngWriter& writer, const std::vector<std::uint8_t>& buffer);

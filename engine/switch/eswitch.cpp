@@ -43,7 +43,7 @@ unsigned allowed_cpus() {
 
 }  // namespace
 
-struct ESwitch::Impl {
+struct ESwitch::Impl final : FrameSink {
   Impl(const ESwitchOptions& o, const dp::BlockTable& blocks) : options(o), classifier(blocks) {}
 
   void submit(std::function<void()> command);
@@ -56,6 +56,10 @@ struct ESwitch::Impl {
   bool forward(SwitchPort& from, const dp::RingConsumer::Entry& entry);
   bool forward_mark(SwitchPort& from, const dp::RingConsumer::Entry& entry);
   SwitchPort::Delivery deliver(SwitchPort& to, const FrameQueue::Item& item);
+  bool disturbs(const Verdict& verdict) const;
+  void pass(const Passing& p) override;
+  void show_and_deliver(const Ingress& from, const Verdict& to, Bytes bytes, std::string_view comment, bool dropped);
+  void run_disturber();
   bool serve_uplinks();
   void forward_from(int uplink, Bytes bytes);
   void make_hot(SwitchPort& port);
@@ -156,6 +160,8 @@ void ESwitch::detach(std::uint16_t vf_id, std::function<void()> done) {
 
 void ESwitch::set_uplinks(std::vector<std::shared_ptr<Uplink>> uplinks) { impl_->uplinks.set(std::move(uplinks)); }
 
+void ESwitch::wake() { raw_eventfd_write(impl_->event.get()); }
+
 void ESwitch::submit(std::function<void()> command) { impl_->submit(std::move(command)); }
 
 void ESwitch::set_addresses(std::vector<OwnGid> own) {
@@ -243,6 +249,7 @@ void ESwitch::Impl::turn() {
       worked = true;
     }
   }
+  run_disturber();
   if (serve_uplinks()) worked = true;
   flush();
   cut_off_broken();
@@ -324,24 +331,55 @@ bool ESwitch::Impl::forward(SwitchPort& from, const dp::RingConsumer::Entry& ent
 
   add(c.tx_frames, 1);
   add(c.tx_bytes, entry.length);
-  if (verdict.uplink != kNoUplink) {
-    AtomicPortCounters& out = uplinks.counters(static_cast<std::size_t>(verdict.uplink));
-    add(out.rx_frames, 1);
-    add(out.rx_bytes, entry.length);
-    uplinks.at(verdict.uplink).send(now, verdict.dgid, verdict.vlan, MutableBytes(frame.data(), entry.length));
-  }
-  for (const auto& tap : taps) tap->on_frame(from.vf_id(), bytes);
   switch (verdict.kind) {
-    case Verdict::Kind::malformed: add(c.tx_malformed, 1); return true;
-    case Verdict::Kind::bad_source: add(c.tx_bad_source, 1); return true;
-    case Verdict::Kind::forward: break;
+    case Verdict::Kind::malformed: add(c.tx_malformed, 1); break;
+    case Verdict::Kind::bad_source: add(c.tx_bad_source, 1); break;
+    case Verdict::Kind::forward:
+      if (targets.empty() && verdict.uplink == kNoUplink) add(c.tx_unknown_destination, 1);
+      break;
   }
-  if (targets.empty() && verdict.uplink == kNoUplink) add(c.tx_unknown_destination, 1);
-  for (SwitchPort* to : targets) {
-    if (deliver(*to, {dp::EntryKind::frame, from.vf_id(), bytes}) == SwitchPort::Delivery::full)
-      add(to->counters().rx_out_of_buffer, 1);
+  Passing p;
+  p.from.vf = from.vf_id();
+  p.to = verdict;
+  p.frame = MutableBytes(frame.data(), entry.length);
+  if (disturbs(verdict)) {
+    options.disturber->on_frame(now, p, *this);
+  } else {
+    pass(p);
   }
   return true;
+}
+
+bool ESwitch::Impl::disturbs(const Verdict& verdict) const {
+  return options.disturber != nullptr && options.disturber->active() && verdict.kind == Verdict::Kind::forward;
+}
+
+// Sends a frame where the classifier said.
+void ESwitch::Impl::pass(const Passing& p) {
+  if (p.to.uplink != kNoUplink && !p.dropped) {
+    AtomicPortCounters& out = uplinks.counters(static_cast<std::size_t>(p.to.uplink));
+    add(out.rx_frames, 1);
+    add(out.rx_bytes, p.frame.size());
+    uplinks.at(p.to.uplink).send(now, p.to.dgid, p.to.vlan, p.frame);
+  }
+  show_and_deliver(p.from, p.to, p.frame, p.comment, p.dropped);
+}
+
+void ESwitch::Impl::show_and_deliver(const Ingress& from, const Verdict& to, Bytes bytes, std::string_view comment,
+                                     bool dropped) {
+  for (const auto& tap : taps) tap->on_frame(from.vf, bytes, comment);
+  if (dropped) return;
+  for (const std::uint16_t id : to.destinations) {
+    SwitchPort* port = ports[id].get();
+    if (port != nullptr && deliver(*port, {dp::EntryKind::frame, from.vf, bytes}) == SwitchPort::Delivery::full)
+      add(port->counters().rx_out_of_buffer, 1);
+  }
+}
+
+void ESwitch::Impl::run_disturber() {
+  if (options.disturber == nullptr || options.disturber->next_timeout() > now) return;
+  options.disturber->on_timeout(now, *this);
+  worked = true;
 }
 
 bool ESwitch::Impl::serve_uplinks() {
@@ -357,22 +395,22 @@ void ESwitch::Impl::forward_from(int uplink, Bytes bytes) {
   AtomicPortCounters& c = uplinks.counters(static_cast<std::size_t>(uplink));
   add(c.tx_frames, 1);
   add(c.tx_bytes, bytes.size());
-  for (const auto& tap : taps) tap->on_frame(dp::kNoVf, bytes);
-  const Verdict verdict = bytes.size() <= dp::kMaxFrame ? classifier.classify_from(bytes, uplink) : Verdict{};
-  switch (verdict.kind) {
-    case Verdict::Kind::malformed: add(c.tx_malformed, 1); return;
-    case Verdict::Kind::bad_source: add(c.tx_bad_source, 1); return;
-    case Verdict::Kind::forward: break;
+  Passing p;
+  p.from.uplink = uplink;
+  if (bytes.size() <= dp::kMaxFrame) p.to = classifier.classify_from(bytes, uplink);
+  switch (p.to.kind) {
+    case Verdict::Kind::malformed: add(c.tx_malformed, 1); break;
+    case Verdict::Kind::bad_source: add(c.tx_bad_source, 1); break;
+    case Verdict::Kind::forward:
+      if (std::ranges::none_of(p.to.destinations, [this](std::uint16_t id) { return ports[id] != nullptr; }))
+        add(c.tx_unknown_destination, 1);
+      break;
   }
-  bool found = false;
-  for (const std::uint16_t id : verdict.destinations) {
-    SwitchPort* to = ports[id].get();
-    if (to == nullptr) continue;
-    found = true;
-    if (deliver(*to, {dp::EntryKind::frame, dp::kNoVf, bytes}) == SwitchPort::Delivery::full)
-      add(to->counters().rx_out_of_buffer, 1);
-  }
-  if (!found) add(c.tx_unknown_destination, 1);
+  if (!disturbs(p.to)) return show_and_deliver(p.from, p.to, bytes, {}, false);
+  // What may be changed must be ours.
+  std::memcpy(frame.data(), bytes.data(), bytes.size());
+  p.frame = MutableBytes(frame.data(), bytes.size());
+  options.disturber->on_frame(now, p, *this);
 }
 
 bool ESwitch::Impl::forward_mark(SwitchPort& from, const dp::RingConsumer::Entry& entry) {
@@ -425,6 +463,7 @@ void ESwitch::Impl::remove(SwitchPort& port) {
   std::erase(hot, &port);
   std::erase(dirty, &port);
   for (const Gid& mgid : classifier.forget(port.vf_id())) uplinks.set_group_member(now, mgid, false);
+  if (options.disturber != nullptr) options.disturber->forget(port.vf_id());
   ports[port.vf_id()].reset();
 }
 
@@ -448,7 +487,8 @@ void ESwitch::Impl::sleep(Nanos timeout) {
   }
   dp::prepare_sleep(*inbox);
   if (!dp::inbox_pending(*inbox) && !has_commands.load() && !stopping.load()) {
-    uplinks.wait(event.get(), now, timeout);
+    const Nanos due = options.disturber != nullptr ? options.disturber->next_timeout() : kNever;
+    uplinks.wait(event.get(), now, due > now ? std::min(timeout, due - now) : 0);
     dp::drain_eventfd(event.get());
   }
   dp::end_sleep(*inbox);

@@ -7,10 +7,12 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/datapath/shm_layout.h"
 #include "engine/switch/classifier.h"
+#include "engine/switch/disturber.h"
 #include "engine/switch/shared_memory.h"
 #include "engine/switch/unique_fd.h"
 #include "engine/switch/uplink.h"
@@ -18,12 +20,13 @@
 
 namespace softrnic::sw {
 
-// Sees every frame that the switch takes in, on the switch's thread; `source_vf` is kNoVf for those from a network.
-// on_frame() may block: the rings fill up behind it, and the senders wait.
+// Sees every frame that passes the switch, on the switch's thread: as it came, or, when it was disturbed, as it goes on,
+// with a comment. `source_vf` is kNoVf for those from a network. on_frame() may block: the rings fill up behind it, and
+// the senders wait.
 class FrameTap {
  public:
   virtual ~FrameTap() = default;
-  virtual void on_frame(std::uint16_t source_vf, Bytes frame) = 0;
+  virtual void on_frame(std::uint16_t source_vf, Bytes frame, std::string_view comment) = 0;
 };
 
 // Counters of a VF or an uplink at the switch. rx: towards it, tx: from it.
@@ -41,6 +44,9 @@ struct ESwitchOptions {
   // A VF that took nothing for so long while its queue was full is stalled: what more comes for it is dropped and counted
   // until it takes frames again, so that it holds up nobody.
   Nanos stall_timeout = 20'000'000;
+  // What frames pass between ingress and forwarding while it is active; may be null. wake() after it has got work to do
+  // earlier than it said.
+  std::shared_ptr<Disturber> disturber;
   // A ring was corrupt: the VF is cut off. Called on the switch's thread.
   std::function<void(std::uint16_t vf_id)> on_broken;
 };
@@ -82,6 +88,8 @@ class ESwitch {
   PortCounters counters(std::uint16_t vf_id) const;
   // Those of an uplink, by its place in set_uplinks().
   PortCounters uplink_counters(std::size_t uplink) const;
+  // Looks at the disturber again.
+  void wake();
   // Runs `command` on the switch's thread, between two turns: for calls to the uplinks.
   void submit(std::function<void()> command);
 

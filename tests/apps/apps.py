@@ -32,7 +32,7 @@ def stage_as_nobody(args):
     os.chmod(stage, 0o755)
     keep = {"bin": os.path.join(args.build, "bin"), "lib/softrnic": os.path.join(args.build, "lib"),
             "progs": os.path.join(args.build, "tests", "apps"), "apps": HERE,
-            "judges": os.path.join(os.path.dirname(HERE), "judges")}
+            "share": os.path.join(args.build, "share"), "judges": os.path.join(os.path.dirname(HERE), "judges")}
     for name, source in keep.items():
         if os.path.isdir(source):
             shutil.copytree(source, os.path.join(stage, name), symlinks=True,
@@ -68,10 +68,12 @@ def main():
         b = args.staged
         harness.Build.bin, harness.Build.progs = f"{b}/bin", f"{b}/progs"
         harness.Build.judges, harness.Build.workdir = f"{b}/judges", f"{b}/work"
+        harness.Build.share = f"{b}/share"
     else:
         harness.Build.bin = f"{args.build}/bin"
         harness.Build.progs = f"{args.build}/tests/apps"
         harness.Build.judges = os.path.join(os.path.dirname(HERE), "judges")
+        harness.Build.share = f"{args.build}/share"
         harness.Build.workdir = tempfile.mkdtemp(prefix="softrnic-apps-")
         atexit.register(shutil.rmtree, harness.Build.workdir, ignore_errors=True)
     harness.Build.asan = args.asan

@@ -27,6 +27,7 @@ class Build:
     progs = ""  # our own verbs programs
     asan = False
     judges = ""  # independent checks of captures
+    share = ""  # what is installed below share/
     workdir = ""  # accessible to the user that the tests run as
 
 
@@ -270,3 +271,35 @@ class AppTest(unittest.TestCase):
         out = self.run_program("ibv_devinfo", "-v")
         return [(int(i), gid, kind) for i, gid, kind in
                 re.findall(r"GID\[\s*(\d+)\]:\s*(\S+?),?\s+(RoCE v\d|IB/RoCE v1)", out)]
+
+
+class CaptureTest(AppTest):
+    """Base of tests that look at packets."""
+
+    def file(self, name="capture.pcapng"):
+        return os.path.join(self.nic.dir, name)
+
+    def start_capture(self, path, *options):
+        p = self.nic.start([softrnic(), "capture", "-w", path, *options])
+        wait_for(lambda: (os.path.exists(path) and os.path.getsize(path) > 0) or not p.running(),
+                 "the capture to start")
+        self.assertTrue(p.running(), p.output())
+        return p
+
+    def stop_capture(self, p):
+        p.signal(signal.SIGINT)
+        self.assertEqual(p.wait(), 0, p.output())
+
+    def judge(self, path, *args):
+        """The decoders' opinion: tshark without expert warnings, ICRCs by scapy."""
+        done = subprocess.run(["/usr/bin/python3", os.path.join(Build.judges, "check_capture.py"), *args, path],
+                              capture_output=True, text=True, timeout=600)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return done.stdout
+
+    def packets(self, path, display_filter="infiniband"):
+        done = subprocess.run(["tshark", "-r", path, "-Y", display_filter, "-T", "fields", "-e",
+                              "infiniband.bth.opcode"],
+                              capture_output=True, text=True, timeout=600)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout.split()

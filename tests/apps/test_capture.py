@@ -5,38 +5,10 @@ import signal
 import subprocess
 import threading
 
-from harness import AppTest, Build, wait_for
-
-CHECK_CAPTURE = "check_capture.py"
+from harness import Build, CaptureTest, wait_for
 
 
-class Capture(AppTest):
-    def file(self, name="capture.pcapng"):
-        return os.path.join(self.nic.dir, name)
-
-    def start_capture(self, path):
-        p = self.nic.start([os.path.join(Build.bin, "softrnic"), "capture", "-w", path])
-        wait_for(lambda: (os.path.exists(path) and os.path.getsize(path) > 0) or not p.running(), "the capture to start")
-        self.assertTrue(p.running(), p.output())
-        return p
-
-    def stop_capture(self, p):
-        p.signal(signal.SIGINT)
-        self.assertEqual(p.wait(), 0, p.output())
-
-    def judge(self, path, *args):
-        """The decoders' opinion: tshark without expert warnings, ICRCs by scapy."""
-        done = subprocess.run(["/usr/bin/python3", os.path.join(Build.judges, CHECK_CAPTURE), *args, path],
-                              capture_output=True, text=True, timeout=600)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        return done.stdout
-
-    def packets(self, path, display_filter="infiniband"):
-        done = subprocess.run(["tshark", "-r", path, "-Y", display_filter, "-T", "fields", "-e", "infiniband.bth.opcode"],
-                              capture_output=True, text=True, timeout=600)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return done.stdout.split()
-
+class Capture(CaptureTest):
     RC = {0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x09, 0x0A, 0x0B, 0x0C, 0x0D, 0x0E, 0x0F, 0x10, 0x11, 0x12,
           0x13, 0x14}
     INVALIDATE = {0x16, 0x17}
@@ -108,6 +80,15 @@ class Capture(AppTest):
         done = subprocess.run(["tshark", "-r", self.file(), "-c", "1", "-T", "fields", "-e", "frame.interface_name"],
                               capture_output=True, text=True, timeout=60)
         self.assertTrue(done.stdout.strip(), done.stderr)
+
+    def test_filter(self):
+        capture = self.start_capture(self.file(), "--filter", "udp port 4791 and udp[8] = 17")  # acknowledgements
+        self.pair("ibv_rc_pingpong", "-c", "-g", "3", "-n", "50")
+        self.stop_capture(capture)
+        self.assertEqual(set(self.packets(self.file(), "frame")), {"17"})
+        done = self.nic.command("capture", "-w", self.file("wrong"), "--filter", "udp prot 4791", check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("the filter is wrong", done.stderr)
 
     def test_switched_on_and_off_under_load(self):
         traffic = self.nic.start([self.prog("verbs_cases"), "numbered_traffic"], stdin=subprocess.PIPE)

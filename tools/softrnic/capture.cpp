@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/signalfd.h>
 
+#include <cerrno>
 #include <cstdio>
 
 #include "engine/switch/unique_fd.h"
@@ -22,16 +23,19 @@ int capture(const CaptureOptions& options) {
 
   CaptureClient client;
   std::string why;
-  if (!client.start(socket_path(options.dir), options.file, options.snaplen, &why)) return complain(why), kExitFailure;
-  fmt::print(stderr, "softrnic: capturing into {}, end with Ctrl-C\n", options.file == "-" ? "stdout" : options.file);
+  if (!client.start(socket_path(options.dir), options.file, options.snaplen, options.filter, &why))
+    return complain(why), kExitFailure;
+  if (!options.for_reader)
+    fmt::print(stderr, "softrnic: capturing into {}, end with Ctrl-C\n", options.file == "-" ? "stdout" : options.file);
 
   pollfd fds[2] = {{signals.get(), POLLIN, 0}, {client.fd(), POLLIN, 0}};
   while (::poll(fds, 2, -1) < 0) {
   }
   if (fds[0].revents != 0) client.stop();
-  const bool ok = client.wait_for_end(&why);
+  const bool ok = client.wait_for_end(&why) || (options.for_reader && client.error() == EPIPE);
   if (!ok) complain(why);
-  fmt::print(stderr, "softrnic: {} packets captured, {} lost\n", client.packets(), client.lost());
+  if (!options.for_reader)
+    fmt::print(stderr, "softrnic: {} packets captured, {} lost\n", client.packets(), client.lost());
   return ok ? 0 : kExitFailure;
 }
 

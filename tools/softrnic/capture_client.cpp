@@ -13,7 +13,8 @@
 
 namespace softrnic::tool {
 
-bool CaptureClient::start(const std::string& socket, const std::string& file, unsigned snaplen, std::string* why) {
+bool CaptureClient::start(const std::string& socket, const std::string& file, unsigned snaplen, const std::string& filter,
+                          std::string* why) {
   file_ = file;
   sw::UniqueFd out;
   if (file == "-") {
@@ -28,13 +29,18 @@ bool CaptureClient::start(const std::string& socket, const std::string& file, un
   if (connect_nic(socket, &connection_, &info, why) != 0) return false;
   control::CaptureRequest request{};
   request.snaplen = snaplen;
+  std::string body(reinterpret_cast<const char*>(&request), sizeof(request));
+  body += filter;
+  if (body.size() > control::kMaxMessage - sizeof(control::MsgHeader)) return *why = "the filter is too long", false;
   const int fd = out.get();
   control::Message reply;
   std::vector<control::Message> notices;
-  const int error =
-      connection_.call(control::MsgType::capture, &request, sizeof(request), &reply, &notices, &fd, 1);
+  const int error = connection_.call(control::MsgType::capture, body.data(), static_cast<std::uint32_t>(body.size()),
+                                     &reply, &notices, &fd, 1);
   if (error == 0) return true;
-  *why = fmt::format("cannot capture: {}", std::strerror(error));
+  *why = error == EINVAL && !reply.body.empty()
+             ? fmt::format("the filter is wrong: {}", std::string(reply.body.begin(), reply.body.end()))
+             : fmt::format("cannot capture: {}", std::strerror(error));
   // It may have failed before it began, on a full disk for instance.
   for (const control::Message& m : notices) {
     control::CaptureEnd end{};
@@ -58,6 +64,7 @@ bool CaptureClient::wait_for_end(std::string* why) {
     std::memcpy(&end, m.body.data(), sizeof(end));
     packets_ = end.packets;
     lost_ = end.lost;
+    error_ = end.error;
     if (end.error == 0) return true;
     *why = fmt::format("writing the capture to '{}' failed: {} ({} packets were written)", file_,
                        std::strerror(end.error), end.packets);

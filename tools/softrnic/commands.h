@@ -17,6 +17,7 @@ struct RunOptions {
   bool private_nic = false;
   bool force = false;
   std::string capture_file;
+  std::vector<std::string> faults;  // rules that are in force while the command runs
   std::vector<std::string> command;
 };
 int run(const RunOptions& options);
@@ -40,8 +41,23 @@ struct CaptureOptions {
   std::string dir;
   std::string file;
   unsigned snaplen = 0;
+  std::string filter;       // in the language of pcap-filter(7); empty: every packet
+  bool for_reader = false;  // a program reads the file: no messages while all is well, and its going is the end
 };
 int capture(const CaptureOptions& options);
+
+struct ExtcapOptions {
+  bool list_interfaces = false, list_dlts = false, list_config = false, capture = false;
+  std::string interface, filter, caller_version, fifo, dir;
+  unsigned snaplen = 0;
+};
+int extcap(const ExtcapOptions& options);
+
+// Adds the rule, or those of `file` when it is not empty.
+int fault_add(const std::string& dir, const std::string& rule, const std::string& file);
+int fault_list(const std::string& dir, bool as_json);
+int fault_del(const std::string& dir, const std::string& which);
+int events(const std::string& dir, bool as_json, bool follow);
 
 int completion(const std::string& shell);
 

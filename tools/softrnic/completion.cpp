@@ -24,13 +24,13 @@ _softrnic() {
   case $prev in
     --config) COMPREPLY=($(compgen -f -- "$cur")); return ;;
     --dir) COMPREPLY=($(compgen -d -- "$cur")); return ;;
-    -w|--write|--capture) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+    -w|--write|--capture|--file|--fifo) COMPREPLY=($(compgen -f -- "$cur")); return ;;
   esac
   case $command in
-    '') COMPREPLY=($(compgen -W 'run env up down address status devices capture completion --help --version' -- "$cur")) ;;
+    '') COMPREPLY=($(compgen -W 'run env up down address status devices capture fault events completion --help --version' -- "$cur")) ;;
     run)
       if [[ $cur == -* ]]; then
-        COMPREPLY=($(compgen -W '--private --capture --dir --force --help --' -- "$cur"))
+        COMPREPLY=($(compgen -W '--private --capture --fault --dir --force --help --' -- "$cur"))
       else
         COMPREPLY=($(compgen -c -- "$cur"))
       fi ;;
@@ -38,7 +38,9 @@ _softrnic() {
     address) COMPREPLY=($(compgen -W 'add del --device --dir --help' -- "$cur")) ;;
     env) COMPREPLY=($(compgen -W '--plain --dir --help' -- "$cur")) ;;
     status) COMPREPLY=($(compgen -W '--json --dir --help' -- "$cur")) ;;
-    capture) COMPREPLY=($(compgen -W '-w --write --snaplen --dir --help' -- "$cur")) ;;
+    capture) COMPREPLY=($(compgen -W '-w --write --snaplen --filter --dir --help' -- "$cur")) ;;
+    fault) COMPREPLY=($(compgen -W 'add list del all --file --json --dir --help' -- "$cur")) ;;
+    events) COMPREPLY=($(compgen -W '--follow --json --dir --help' -- "$cur")) ;;
     completion) COMPREPLY=($(compgen -W 'bash' -- "$cur")) ;;
     *) COMPREPLY=($(compgen -W '--dir --help' -- "$cur")) ;;
   esac

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tools/softrnic/commands.h"
+#include "tools/softrnic/observe_commands.h"
 
 namespace softrnic::tool {
 
@@ -23,6 +24,7 @@ constexpr const char* kFooter = R"~(Examples:
   softrnic up --port net_af_packet0,iface=veth0 --ip 10.0.0.1/24
   softrnic up; eval "$(softrnic env)"; ibv_devices; softrnic down
   softrnic capture -w - | tshark -r -
+  softrnic fault add 'drop if op=send.last nth=3'
 
 Where the NIC process lives: --dir, else the directory of $SOFTRNIC_SOCKET, else $SOFTRNIC_DIR, else
 $XDG_RUNTIME_DIR/softrnic, else /tmp/softrnic-<uid>.)~";
@@ -46,6 +48,7 @@ class Command {
     add_lifecycle();
     add_address();
     add_views();
+    observe_.add_to(app_);
   }
 
   int run(int argc, char** argv) {
@@ -67,7 +70,7 @@ class Command {
     int i = 2;
     for (; i < argc; ++i) {
       const std::string_view word = argv[i];
-      if (word == "--dir" || word == "--capture") {
+      if (word == "--dir" || word == "--capture" || word == "--fault") {
         ++i;  // its value
       } else if (word == "--" || word.empty() || word[0] != '-') {
         break;
@@ -88,6 +91,9 @@ class Command {
     auto* dir = sub->add_option("--dir", run_.dir, "Runtime directory of the NIC process")->type_name("DIR");
     sub->add_flag("--private", run_.private_nic, "A NIC process of its own, gone with all it made afterwards")->excludes(dir);
     sub->add_option("--capture", run_.capture_file, "Write all packets to this pcapng file")->type_name("FILE");
+    sub->add_option("--fault", run_.faults, "Rule that disturbs packets while the program runs; several are possible")
+        ->type_name("RULE")
+        ->allow_extra_args(false);
     sub->add_flag("--force", run_.force,
                   "Also preload the library: for programs with a library path of their own (DT_RPATH)");
     sub->callback([this] {
@@ -160,14 +166,6 @@ class Command {
     add_dir(devices);
     devices->add_option("NAME", device_, "Only this device");
     devices->callback([this] { action_ = [this] { return tool::devices(dir_, device_); }; });
-    CLI::App* capture = app_.add_subcommand("capture", "Write all packets to a pcapng file until Ctrl-C");
-    capture->add_option("--dir", capture_.dir, "Runtime directory of the NIC process")->type_name("DIR");
-    capture->add_option("-w,--write", capture_.file, "File, or - for stdout")->required()->type_name("FILE");
-    capture->add_option("--snaplen", capture_.snaplen, "Keep only so many bytes of each packet")->type_name("BYTES");
-    capture->footer(
-        "Nothing is missing in a capture: a slow disk slows the traffic down. Only when the reader of a pipe takes "
-        "nothing for a second, packets are lost, and counted.");
-    capture->callback([this] { action_ = [this] { return tool::capture(capture_); }; });
   }
 
   CLI::App app_;
@@ -176,8 +174,8 @@ class Command {
   std::string dir_, shell_, device_;
   bool plain_ = false, json_ = false;
   RunOptions run_;
-  CaptureOptions capture_;
   AddressOptions address_;
+  ObserveCommands observe_{action_};
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <spawn.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <sysexits.h>
 #include <unistd.h>
@@ -121,6 +122,19 @@ int join_or_start(const std::string& dir, const std::string& socket, const std::
     if ((error != EPIPE && error != EADDRINUSE) || std::chrono::steady_clock::now() >= deadline) return error;
     std::this_thread::sleep_for(kRetry);
   }
+}
+
+std::string report_text(control::Message& reply) {
+  if (reply.num_fds == 0) return std::string(reply.body.begin(), reply.body.end());
+  std::string text;
+  struct stat st{};
+  if (::fstat(reply.fds[0], &st) == 0) {
+    text.resize(static_cast<std::size_t>(st.st_size));
+    const ssize_t n = ::pread(reply.fds[0], text.data(), text.size(), 0);
+    text.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
+  }
+  reply.close_fds();
+  return text;
 }
 
 }  // namespace softrnic::tool

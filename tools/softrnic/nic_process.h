@@ -21,4 +21,11 @@ int start_nic(const std::vector<std::string>& arguments, std::string* why);
 int join_or_start(const std::string& dir, const std::string& socket, const std::vector<std::string>& extra_arguments,
                   control::Connection* connection, control::HelloInfo* info, std::string* why);
 
+// Adds fault rules, one a line; with `of_connection` they go when `nic` is closed. False with a sentence for the user.
+bool add_faults(control::Connection& nic, const std::string& rules, bool of_connection, control::FaultAddReply* added,
+                std::string* why);
+
+// Text that the NIC process has sent, in the reply or in the file that came with it.
+std::string report_text(control::Message& reply);
+
 }  // namespace softrnic::tool

@@ -123,12 +123,22 @@ bool end_capture(CaptureClient& capture) {
   return ok && capture.lost() == 0;
 }
 
+// They go when `nic` is closed.
+bool add_run_faults(control::Connection& nic, const std::vector<std::string>& rules) {
+  for (const std::string& rule : rules) {
+    control::FaultAddReply added{};
+    std::string why;
+    if (!add_faults(nic, rule, true, &added, &why)) return complain(fmt::format("{}\n  {}", why, rule)), false;
+  }
+  return true;
+}
+
 int run_command(const RunOptions& options, const std::string& socket, const std::string& libraries) {
   std::optional<CaptureClient> capture;
   if (!options.capture_file.empty()) {
     std::string why;
     capture.emplace();
-    if (!capture->start(socket, options.capture_file, 0, &why)) return complain(why), kExitRunFailure;
+    if (!capture->start(socket, options.capture_file, 0, "", &why)) return complain(why), kExitRunFailure;
   }
   set_environment(socket, libraries, options.force);
   const sigset_t signals = handled_signals();
@@ -168,7 +178,7 @@ int run(const RunOptions& options) {
     if (options.private_nic) ::rmdir(dir.c_str());
     return complain(why), kExitRunFailure;
   }
-  const int result = run_command(options, socket, libraries);
+  const int result = add_run_faults(nic, options.faults) ? run_command(options, socket, libraries) : kExitRunFailure;
   if (options.private_nic) end_private(nic, dir);
   return result;
 }

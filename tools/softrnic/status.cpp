@@ -1,8 +1,5 @@
 // softrnic status and softrnic devices.
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <arpa/inet.h>
 #include <cerrno>
@@ -17,20 +14,6 @@ namespace softrnic::tool {
 namespace {
 
 using nlohmann::json;
-
-// The report is in the reply, or in the file that came with it.
-std::string report_text(control::Message& reply) {
-  if (reply.num_fds == 0) return std::string(reply.body.begin(), reply.body.end());
-  std::string text;
-  struct stat st{};
-  if (::fstat(reply.fds[0], &st) == 0) {
-    text.resize(static_cast<std::size_t>(st.st_size));
-    const ssize_t n = ::pread(reply.fds[0], text.data(), text.size(), 0);
-    text.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
-  }
-  reply.close_fds();
-  return text;
-}
 
 void print_devices(const json& devices, bool with_gids) {
   for (const json& d : devices) {
@@ -81,7 +64,9 @@ void print_report(const json& report) {
   fmt::print("NIC process {}  version {}  up {} s  {}\n", nic.value("pid", 0), nic.value("version", ""),
              nic.value("uptime_seconds", 0ull), nic.value("dir", ""));
   fmt::print("Frames go {}{}\n", report.value("route", "") == "direct" ? "directly from process to process" : "through the eSwitch",
-             report.value("captures", 0u) != 0 ? fmt::format(" ({} captures)", report.value("captures", 0u)) : "");
+             report.value("route", "") == "direct"
+                 ? ""
+                 : fmt::format(" ({} captures, {} faults)", report.value("captures", 0u), report.value("faults", 0u)));
   print_devices(report["devices"], false);
   if (report.contains("ports"))
     for (const json& p : report["ports"]) print_port(p);

@@ -1,8 +1,10 @@
-// Captures: each belongs to a connection. While there is one, every VF sends through the eSwitch.
+// Captures: each belongs to a connection. While there is one, as while there are faults, every VF sends through the
+// eSwitch.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
+#include <cerrno>
 #include <cstring>
 
 #include "engine/control/server/server.h"
@@ -16,11 +18,18 @@ std::string interface_name(const Vf& vf) { return fmt::format("vf{} ({} pid {})"
 
 bool NicHost::Impl::on_capture(Session& s, Request& r) {
   CaptureRequest request{};
-  if (r.body.size() != sizeof(request)) return false;
+  if (r.body.size() < sizeof(request)) return false;
   std::memcpy(&request, r.body.data(), sizeof(request));
   if (request.flags != 0 || s.capturing || s.vf_id != dp::kNoVf) return false;
   observe::Capture::Options o;
   o.snaplen = request.snaplen;
+  const std::string filter(reinterpret_cast<const char*>(r.body.data()) + sizeof(request),
+                           r.body.size() - sizeof(request));
+  if (!filter.empty()) {
+    std::string why;
+    o.filter = observe::PacketFilter::compile(filter, &why);
+    if (o.filter == nullptr) return s.send(MsgType::capture, r.header.seq, EINVAL, why.data(), why.size()), true;
+  }
   auto capture = std::make_shared<observe::Capture>(
       std::move(r.fds[0]), o, [this, id = s.id()](const observe::CaptureResult& result) {
         boost::asio::post(io, [this, id, result] { on_capture_end(id, result); });
@@ -35,7 +44,7 @@ bool NicHost::Impl::on_capture(Session& s, Request& r) {
 void NicHost::Impl::start_capture(std::uint64_t session, std::uint32_t seq, std::shared_ptr<observe::Capture> capture) {
   captures[session].capture = capture;
   for (const auto& [id, vf] : vfs->all()) capture->add_interface(id, interface_name(*vf));
-  log->info("capture {} starts", session);
+  tell("capture-on", {{"capture", session}}, fmt::format("capture {} starts", session));
   apply_captures([this, session, seq, capture] {
     routes.change(RouteMode::via_switch, [this, session, seq, capture] {
       capture->begin();
@@ -69,15 +78,14 @@ void NicHost::Impl::stop_capture(std::uint64_t session) {
     const auto stopped = captures.find(session);
     if (stopped != captures.end()) stopped->second.capture->finish();
   });
-  if (running_captures() == 0) routes.change(RouteMode::direct, [] {});
+  review_route();
 }
 
 void NicHost::Impl::on_capture_end(std::uint64_t session, const observe::CaptureResult& result) {
-  if (result.error != 0) {
-    log->warn("capture {} ended: {}", session, std::strerror(result.error));
-  } else {
-    log->info("capture {} ended: {} packets, {} lost", session, result.packets, result.lost);
-  }
+  tell("capture-off",
+       {{"capture", session}, {"packets", result.packets}, {"lost", result.lost}, {"error", result.error}},
+       fmt::format("capture {} ended: {} packets, {} lost{}{}", session, result.packets, result.lost,
+                   result.error != 0 ? ", " : "", result.error != 0 ? std::strerror(result.error) : ""));
   stop_capture(session);
   captures.erase(session);
   const auto it = sessions.find(session);
@@ -88,6 +96,11 @@ void NicHost::Impl::on_capture_end(std::uint64_t session, const observe::Capture
   end.lost = result.lost;
   it->second->send(MsgType::capture_end, 0, 0, &end, sizeof(end));
   it->second->close_when_sent();
+}
+
+// Back to the direct routes when nothing has to see or disturb the packets any more.
+void NicHost::Impl::review_route() {
+  if (running_captures() == 0 && faults->size() == 0) routes.change(RouteMode::direct, [] {});
 }
 
 void NicHost::Impl::name_interface(const Vf& vf) {

@@ -28,7 +28,7 @@ Nanos monotonic_now() {
   return static_cast<Nanos>(ts.tv_sec) * 1'000'000'000u + static_cast<Nanos>(ts.tv_nsec);
 }
 
-NicHost::Impl::Impl() : listener(io), end_timer(io), addresses(io), routes(io) {}
+NicHost::Impl::Impl() : listener(io), end_timer(io), addresses(io), routes(io), drop_timer(io) {}
 
 int NicHost::Impl::open(NicHostOptions o, std::string* why) {
   options = std::move(o);
@@ -41,6 +41,8 @@ int NicHost::Impl::open(NicHostOptions o, std::string* why) {
             ? options.make_log()
             : std::make_shared<spdlog::logger>("softrnic", std::make_shared<spdlog::sinks::null_sink_mt>());
   vfs = VfTable::create(options.sizes, static_cast<Nanos>(options.block_quarantine.count()) * 1'000'000u);
+  options.eswitch.disturber = faults;
+  faults->set_notify([this] { boost::asio::post(io, [this] { collect_fault_events(); }); });
   options.eswitch.on_broken = [this](std::uint16_t vf) {
     boost::asio::post(io, [this, vf] {
       if (Session* s = session_of(vf)) s->close("its ring to the eSwitch is corrupt");
@@ -155,6 +157,7 @@ void NicHost::Impl::on_closed(Session& s, const std::string& reason) {
   }
   if (s.vf_id != dp::kNoVf) detach_vf(s.vf_id);
   if (s.capturing) stop_capture(s.id());
+  remove_faults_of(s.id());
   sessions.erase(s.id());
   review_users();
 }

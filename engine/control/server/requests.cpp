@@ -62,9 +62,13 @@ bool NicHost::Impl::handle(Session& s, Request& r) {
     case MsgType::address: return on_address(s, r);
     case MsgType::route_done: return on_route_done(s, r);
     case MsgType::capture: return on_capture(s, r);
+    case MsgType::fault_add: return on_fault_add(s, r);
+    case MsgType::fault_del: return on_fault_del(s, r);
+    case MsgType::events: return on_events(s, r);
     case MsgType::status:
+    case MsgType::fault_list:
       if (!r.body.empty()) return false;
-      send_report(s, r.header.seq);
+      send_report(s, type_of(r), r.header.seq, type_of(r) == MsgType::status ? status_report() : faults_report());
       return true;
     case MsgType::shutdown:
       if (!r.body.empty()) return false;
@@ -165,7 +169,8 @@ bool NicHost::Impl::on_attach(Session& s, const Request& r) {
   const int fds[] = {vf->inbox->fd(),          vf->eventfd.get(),      vf->status->fd(),   vfs->block_table_memory().fd(),
                      vf->switch_channel->fd(), eswitch->inbox().fd(), eswitch->eventfd()};
   s.send(MsgType::attach, r.header.seq, 0, &reply, sizeof(reply), fds);
-  log->info("vf{} attached: process {} ({})", vf->id, s.pid(), s.comm);
+  tell("vf-attached", {{"vf", vf->id}, {"pid", s.pid()}, {"comm", s.comm}},
+       fmt::format("vf{} attached: process {} ({})", vf->id, s.pid(), s.comm));
   review_users();
   return true;
 }
@@ -174,6 +179,7 @@ bool NicHost::Impl::on_attach(Session& s, const Request& r) {
 void NicHost::Impl::detach_vf(std::uint16_t id) {
   vf_sessions.erase(id);
   routes.forget(id);
+  collect_drops();
   eswitch->detach(id, [this, id] { boost::asio::post(io, [this, id] { finish_detach(id); }); });
 }
 
@@ -182,7 +188,8 @@ void NicHost::Impl::finish_detach(std::uint16_t id) {
   notice.vf_id = id;
   for (const std::uint16_t peer : vfs->detach(id, monotonic_now()))
     if (Session* s = session_of(peer)) s->send(MsgType::peer_gone, 0, 0, &notice, sizeof(notice));
-  log->info("vf{} detached", id);
+  told_drops.erase(fmt::format("vf{}", id));
+  tell("vf-gone", {{"vf", id}}, fmt::format("vf{} detached", id));
 }
 
 // A client that shut down its direction of the connection ends its capture and waits for the result.

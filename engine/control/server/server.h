@@ -19,6 +19,8 @@
 #include "engine/control/server/runtime_dir.h"
 #include "engine/control/server/session.h"
 #include "engine/observe/capture.h"
+#include "engine/observe/event_log.h"
+#include "engine/observe/fault_injector.h"
 
 namespace softrnic::control {
 
@@ -66,10 +68,30 @@ struct NicHost::Impl {
   void name_interface(const Vf& vf);
   void apply_captures(std::function<void()> done);
   std::size_t running_captures() const;
+  void review_route();
+
+  // --- faults (faults.cpp) ---
+  bool on_fault_add(Session& s, const Request& r);
+  bool on_fault_del(Session& s, const Request& r);
+  bool remove_fault(std::uint32_t id);
+  void after_fault_removal();
+  void remove_faults_of(std::uint64_t session);
+  void collect_fault_events();
+
+  // --- events (events.cpp) ---
+  // Something happened; `logged`: it is for the log, too.
+  void tell(std::string_view kind, std::initializer_list<observe::EventField> fields, const std::string& text,
+            bool logged = true);
+  bool on_events(Session& s, const Request& r);
+  void send_events(Session& s, std::uint32_t seq, std::uint64_t after);
+  void answer_waiting();
+  void collect_drops();
+  void watch_drops();
 
   // --- status (status_report.cpp) ---
   std::string status_report();
-  void send_report(Session& s, std::uint32_t seq);
+  std::string faults_report();
+  void send_report(Session& s, MsgType type, std::uint32_t seq, const std::string& text);
 
   NicHostOptions options;
   std::shared_ptr<spdlog::logger> log;
@@ -79,6 +101,7 @@ struct NicHost::Impl {
   boost::asio::steady_timer end_timer;
   AddressWatch addresses;
   std::unique_ptr<VfTable> vfs;
+  std::shared_ptr<observe::FaultInjector> faults = std::make_shared<observe::FaultInjector>();
   std::unique_ptr<sw::ESwitch> eswitch;
   std::unique_ptr<Network> network;  // null: on this host only
   RouteBarrier routes;
@@ -89,6 +112,17 @@ struct NicHost::Impl {
     bool running = true;  // else it only writes what it still has
   };
   std::map<std::uint64_t, CaptureEntry> captures;  // by session
+  std::map<std::uint64_t, std::vector<std::uint32_t>> session_faults;  // rules that go with their session
+  observe::EventLog events;
+  struct EventWaiter {
+    std::uint64_t session;
+    std::uint32_t seq;
+    std::uint64_t after;
+  };
+  std::vector<EventWaiter> event_waiters;
+  std::map<std::string, sw::PortCounters> told_drops;
+  boost::asio::steady_timer drop_timer;
+  bool watching_drops = false;
   std::uint64_t next_session = 1;
   const Nanos started = monotonic_now();
   bool had_user = false;

@@ -169,6 +169,7 @@ std::string NicHost::Impl::status_report() {
                 {"uptime_seconds", (monotonic_now() - started) / 1'000'000'000u}}},
               {"route", routes.mode() == RouteMode::direct ? "direct" : "switch"},
               {"captures", running_captures()},
+              {"faults", faults->size()},
               {"devices", json::array()},
               {"processes", json::array()}};
   const DeviceConfig& config = options.devices;
@@ -182,20 +183,28 @@ std::string NicHost::Impl::status_report() {
   return report.dump(-1, ' ', true, json::error_handler_t::replace);
 }
 
-void NicHost::Impl::send_report(Session& s, std::uint32_t seq) {
-  const std::string text = status_report();
+std::string NicHost::Impl::faults_report() {
+  json report = json::array();
+  for (const observe::FaultStatus& f : faults->list()) {
+    report.push_back({{"id", f.id}, {"rule", f.text}, {"matched", f.matched}, {"applied", f.applied}, {"left", nullptr}});
+    if (f.left != UINT64_MAX) report.back()["left"] = f.left;
+  }
+  return report.dump(-1, ' ', true, json::error_handler_t::replace);
+}
+
+void NicHost::Impl::send_report(Session& s, MsgType type, std::uint32_t seq, const std::string& text) {
   if (text.size() <= kMaxMessage - sizeof(MsgHeader)) {
-    s.send(MsgType::status, seq, 0, text.data(), text.size());
+    s.send(type, seq, 0, text.data(), text.size());
     return;
   }
   const auto memory = sw::SharedMemory::create("softrnic-report", text.size());
   if (memory == nullptr) {
-    s.send(MsgType::status, seq, errno);
+    s.send(type, seq, errno);
     return;
   }
   std::memcpy(memory->as<char>(), text.data(), text.size());
   const int fd = memory->fd();
-  s.send(MsgType::status, seq, 0, nullptr, 0, {&fd, 1});
+  s.send(type, seq, 0, nullptr, 0, {&fd, 1});
 }
 
 }  // namespace softrnic::control

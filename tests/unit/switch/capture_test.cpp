@@ -3,7 +3,9 @@
 #include <pcap/pcap.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <future>
+#include <iterator>
 
 #include "engine/observe/capture.h"
 #include "tests/support/host_fixture.h"
@@ -96,10 +98,30 @@ TEST_CASE("Frames reach the file while the capture runs", "[switch][capture]") {
   Capture capture(create_file(path), Capture::Options{}, ended.callback());
   capture.add_interface(1, "vf1");
   capture.begin();
-  capture.on_frame(1, std::vector<std::uint8_t>(3000, 7));
+  capture.on_frame(1, std::vector<std::uint8_t>(3000, 7), {});
   while (std::filesystem::file_size(path) < 3000) std::this_thread::yield();
   capture.finish();
   CHECK(ended.result().packets == 1);
+}
+
+TEST_CASE("A frame has its comment in the file, and a filter decides what is taken", "[switch][capture]") {
+  TempDir dir;
+  const std::string path = dir.path() + "/c.pcapng";
+  Ended ended;
+  Capture::Options options;
+  std::string why;
+  options.filter = observe::PacketFilter::compile("udp", &why);
+  Capture capture(create_file(path), options, ended.callback());
+  capture.begin();
+  capture.on_frame(1, std::vector<std::uint8_t>(500, 7), "not taken");
+  capture.on_frame(1, make_frame({.psn = 1}), "fault 1: dropped");
+  capture.finish();
+  CHECK(ended.result().packets == 1);
+  CHECK(read_capture(path).size() == 1);
+  std::ifstream in(path, std::ios::binary);
+  const std::string bytes(std::istreambuf_iterator<char>(in), {});
+  CHECK(bytes.find("fault 1: dropped") != std::string::npos);
+  CHECK(bytes.find("not taken") == std::string::npos);
 }
 
 TEST_CASE("Dropped frames are in the capture too", "[switch][capture]") {
@@ -127,7 +149,7 @@ TEST_CASE("snaplen cuts frames", "[switch][capture]") {
   options.snaplen = 60;
   Capture capture(create_file(path), options, ended.callback());
   capture.begin();
-  capture.on_frame(1, std::vector<std::uint8_t>(500, 7));
+  capture.on_frame(1, std::vector<std::uint8_t>(500, 7), {});
   capture.finish();
   CHECK(ended.result().packets == 1);
   CHECK(read_capture(path).at(0).data.size() == 60);
@@ -141,7 +163,7 @@ TEST_CASE("A full file system ends a capture and does not hold up the switch", "
   Capture capture(sw::UniqueFd(::open("/dev/full", O_WRONLY | O_CLOEXEC)), options, ended.callback());
   capture.begin();
   const std::vector<std::uint8_t> frame(4000, 1);
-  for (int i = 0; i < 1000; ++i) capture.on_frame(1, frame);
+  for (int i = 0; i < 1000; ++i) capture.on_frame(1, frame, {});
   CHECK(ended.result().error == ENOSPC);
 }
 
@@ -158,7 +180,7 @@ TEST_CASE("A slow reader of a pipe loses nothing", "[switch][capture]") {
   constexpr std::size_t kCount = 500;
   std::thread producer([&] {
     const std::vector<std::uint8_t> frame(2000, 1);
-    for (std::size_t i = 0; i < kCount; ++i) capture->on_frame(1, frame);
+    for (std::size_t i = 0; i < kCount; ++i) capture->on_frame(1, frame, {});
     capture->finish();
   });
   TempDir dir;
@@ -195,7 +217,7 @@ TEST_CASE("A reader of a pipe that takes nothing makes the capture lose packets,
   capture->begin();
   constexpr std::uint64_t kCount = 2000;
   const std::vector<std::uint8_t> frame(2000, 1);
-  for (std::uint64_t i = 0; i < kCount; ++i) capture->on_frame(1, frame);
+  for (std::uint64_t i = 0; i < kCount; ++i) capture->on_frame(1, frame, {});
   capture->finish();
   std::thread drain([&] {
     char buffer[65536];
@@ -218,7 +240,7 @@ TEST_CASE("The end of a capture does not wait for a reader that is stuck", "[swi
     Capture capture(sw::UniqueFd(fds[1]), Capture::Options{}, ended.callback());
     capture.begin();
     const std::vector<std::uint8_t> frame(2000, 1);
-    for (int i = 0; i < 200; ++i) capture.on_frame(1, frame);
+    for (int i = 0; i < 200; ++i) capture.on_frame(1, frame, {});
   }
   CHECK(ended.result().error == ECANCELED);
 }

@@ -4,6 +4,8 @@
 
 #include <mutex>
 
+#include "engine/observe/fault_injector.h"
+#include "engine/observe/fault_parser.h"
 #include "tests/unit/switch/switch_fixture.h"
 
 using namespace softrnic;
@@ -271,4 +273,28 @@ TEST_CASE("A frame from the network and a timer wake the sleeping switch", "[upl
   n.net->timer = static_cast<Nanos>(ts.tv_sec) * 1'000'000'000u + static_cast<Nanos>(ts.tv_nsec);
   n.f.settle();  // a new deadline is seen when the switch next turns
   n.wait([&] { return n.net->timeouts == 1; });
+}
+
+TEST_CASE("Faults disturb what comes from the network and what goes there", "[uplink][fault]") {
+  sw::ESwitchOptions options;
+  auto faults = std::make_shared<observe::FaultInjector>();
+  options.disturber = faults;
+  auto net = std::make_shared<FakeUplink>();
+  SwitchFixture f(options, {net});
+  TestVf& a = f.add();
+  for (const char* text :
+       {"set bth.psn=+1 if from=port0", "duplicate if to=port0", "delay 1ms if to=port0", "drop if from=port1"}) {
+    observe::FaultRule rule;
+    std::string why;
+    REQUIRE(observe::parse_fault_rule(text, &rule, &why));
+    faults->add(std::move(rule));
+  }
+  net->arrive(make_frame({.dest_qpn = a.qpn(), .psn = 7, .sgid = address(9)}));
+  CHECK(psn_of(a.receive().bytes) == 8);
+  const auto frame = make_frame({.dest_qpn = 5, .psn = 1, .dgid = address(9)});
+  a.send(frame);
+  const auto sent = net->wait_sent(2);
+  CHECK(sent[0].frame == frame);
+  CHECK(sent[1].frame == frame);
+  CHECK(sent[1].dgid == address(9));
 }
