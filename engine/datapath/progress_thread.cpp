@@ -165,7 +165,7 @@ void ProgressThread::serve() {
       return;
     }
   }
-  if (handled >= kStream) {
+  if (handled >= kStream || (handled != 0 && now < linger_until_)) {
     fabric_.set_polling(ConsumerState::helper_polling);
     linger_until_ = now + kLinger;
   }

@@ -14,6 +14,8 @@ namespace softrnic::dp {
 inline constexpr std::uint32_t kMinRingSize = 16384;            // two of the largest entries, and then some
 inline constexpr std::uint32_t kMaxRingSize = 1u << 28;
 inline constexpr std::uint32_t kMaxStaged = 4 * kEntryAlign;    // entries of up to this size go through staging
+inline constexpr std::uint32_t kAhead = 4 * kEntryAlign;        // bytes behind an entry that are made ready for the next
+inline constexpr std::uint32_t kStream = 8;                      // entries in a row that make a stream
 inline constexpr std::uint32_t kFrameGap = kFrameOffset - sizeof(EntryHeader);  // unused bytes before a frame
 
 constexpr std::uint32_t entry_bytes(std::uint32_t length) {
@@ -92,7 +94,10 @@ class RingConsumer {
   bool pending() const { return !broken_ && load_word() != 0; }
   // The next entry, or false: nothing there, or broken(). It stays valid until pop().
   bool peek(Entry* out);
-  void pop() { position_ += current_; }
+  void pop() {
+    position_ += current_;
+    ++in_a_row_;
+  }
 
   // Tells the producer what was taken. True when the producer waits for space and must be notified; that question
   // is asked only often enough that a waiting producer is never forgotten (see the comment in ring.cpp), and
@@ -106,11 +111,15 @@ class RingConsumer {
  private:
   std::uint32_t offset() const { return static_cast<std::uint32_t>(position_) & (size_ - 1); }
   std::uint64_t load_word() const;
+  void prefetch_ahead(std::uint32_t at) const {
+    for (std::uint32_t i = 0; i < kAhead; i += kEntryAlign) __builtin_prefetch(data_ + ((at + i) & (size_ - 1)));
+  }
 
   RingHeader* header_ = nullptr;
   const std::uint8_t* data_ = nullptr;
   std::uint32_t size_ = 0;
   std::uint32_t current_ = 0;     // bytes of the entry peeked at
+  std::uint32_t in_a_row_ = 0;    // entries taken since there was none
   std::uint64_t position_ = 0;
   std::uint64_t published_ = 0;
   std::uint64_t asked_ = 0;       // position when want_space was last looked at
@@ -148,8 +157,10 @@ inline std::uint8_t* RingProducer::begin(std::uint32_t frame_length) {
   const std::uint32_t bytes = entry_bytes(kFrameGap + frame_length);
   staged_ = bytes <= kMaxStaged;
   if (!staged_) return data_ + at + kFrameOffset;
-  // The lines of the entry that nobody polls come here meanwhile.
-  for (std::uint32_t i = kEntryAlign; i <= bytes; i += kEntryAlign) __builtin_prefetch(data_ + ((at + i) & (size_ - 1)), 1);
+  // The lines of the entry that nobody polls come here meanwhile, and in a stream those of the entries after it.
+  for (std::uint32_t i = kEntryAlign; i <= bytes + kAhead; i += kEntryAlign) {
+    __builtin_prefetch(data_ + ((at + i) & (size_ - 1)), 1);
+  }
   return staging_ + kFrameOffset;
 }
 
@@ -194,13 +205,17 @@ inline bool RingConsumer::peek(Entry* out) {
   if (broken_) return false;
   for (;;) {
     std::uint64_t word = load_word();
-    if (word == 0) return false;
+    if (word == 0) {
+      in_a_row_ = 0;
+      return false;
+    }
     EntryHeader h;
     std::memcpy(&h, &word, sizeof h);
     std::uint32_t at = offset();
     if (h.kind == static_cast<std::uint8_t>(EntryKind::frame) && h.length > kFrameGap &&
         h.length <= kFrameGap + kMaxFrame && entry_bytes(h.length) <= size_ - at) [[likely]] {
       __builtin_prefetch(data_ + at + kEntryAlign);
+      if (in_a_row_ >= kStream) prefetch_ahead(at + entry_bytes(h.length));
       current_ = entry_bytes(h.length);
       *out = {EntryKind::frame, h.aux, h.length - kFrameGap, data_ + at + kFrameOffset};
       return true;

@@ -79,13 +79,20 @@ int CompletionQueue::resize(std::uint32_t cqe) {
   if (cqe == 0 || cqe > context_->device().max_cqe) return EINVAL;
   const std::uint32_t mask = SendQueue::round_up_pow2(cqe) - 1;
   std::vector<CqEntry> ring(mask + 1);
-  SpinGuard g(lock_);
-  if (tail_ - head_ > cqe) return EINVAL;
-  for (std::uint32_t i = head_; i != tail_; ++i) ring[i & mask] = ring_[i & mask_];
-  ring_.swap(ring);
-  mask_ = mask;
-  capacity_ = cqe;
-  return 0;
+  engine_->lock_progress();  // nobody adds
+  int rc = EINVAL;
+  {
+    SpinGuard g(lock_);
+    if (tail_ - head_ <= cqe) {
+      for (std::uint32_t i = head_; i != tail_; ++i) ring[i & mask] = ring_[i & mask_];
+      ring_.swap(ring);
+      mask_ = mask;
+      capacity_ = cqe;
+      rc = 0;
+    }
+  }
+  engine_->unlock_progress();
+  return rc;
 }
 
 std::uint32_t CompletionQueue::capacity() const { return capacity_; }
@@ -107,22 +114,31 @@ int CompletionQueue::request_notify(bool solicited_only) {
   return 0;
 }
 
+// The progress lock makes this the only one that adds. The CQ's lock, which keeps pollers apart, is needed only where
+// they may arm the CQ meanwhile.
 bool CompletionQueue::push(const CqEntry& e) {
+  if (channel_ == nullptr) return add(e);
   bool fire = false;
   {
     SpinGuard g(lock_);
-    if (overflowed_ || tail_ - head_ >= capacity_) {
-      overflowed_ = true;
-      return false;
-    }
-    ring_[tail_ & mask_] = e;
-    tail_.store(tail_ + 1, std::memory_order_relaxed);
+    if (!add(e)) return false;
     if (armed_ == Armed::next || (armed_ == Armed::solicited && e.wc.solicited)) {
       armed_ = Armed::no;
       fire = true;
     }
   }
-  if (fire && channel_ != nullptr) channel_->queue.push(this);
+  if (fire) channel_->queue.push(this);
+  return true;
+}
+
+bool CompletionQueue::add(const CqEntry& e) {
+  const std::uint32_t tail = tail_.load(std::memory_order_relaxed);
+  if (overflowed_ || tail - head_.load(std::memory_order_acquire) >= capacity_) {
+    overflowed_ = true;
+    return false;
+  }
+  ring_[tail & mask_] = e;
+  tail_.store(tail + 1, std::memory_order_release);
   return true;
 }
 

@@ -170,18 +170,19 @@ class CompletionQueue {
  private:
   template <class Emit>
   int take(int max, int base, Emit& emit) {
-    if (head_.load(std::memory_order_relaxed) == tail_.load(std::memory_order_relaxed)) return 0;
+    if (head_.load(std::memory_order_relaxed) == tail_.load(std::memory_order_acquire)) return 0;
     SpinGuard g(lock_);
     int n = 0;
     std::uint32_t head = head_.load(std::memory_order_relaxed);
-    for (const std::uint32_t tail = tail_.load(std::memory_order_relaxed); n < max && head != tail; ++n) {
+    for (const std::uint32_t tail = tail_.load(std::memory_order_acquire); n < max && head != tail; ++n) {
       CqEntry& e = ring_[head & mask_];
       emit(base + n, static_cast<const CqEntry&>(e));
       consume(e);
-      head_.store(++head, std::memory_order_relaxed);
+      head_.store(++head, std::memory_order_release);
     }
     return n;
   }
+  bool add(const CqEntry& e);
   void consume(const CqEntry& e);  // gives queue slots back
   void drive(int want);            // engine progress from ibv_poll_cq (design rules 1 and 4)
 
@@ -192,7 +193,7 @@ class CompletionQueue {
   SpinLock lock_;
   std::vector<CqEntry> ring_;
   std::uint32_t mask_ = 0, capacity_ = 0;
-  std::atomic<std::uint32_t> head_{0}, tail_{0};  // changed under the lock, looked at without it
+  std::atomic<std::uint32_t> head_{0}, tail_{0};  // of pollers, under the lock; of the engine, under the progress lock
   enum class Armed : std::uint8_t { no, solicited, next } armed_ = Armed::no;
   bool overflowed_ = false, overflow_taken_ = false;
 };
