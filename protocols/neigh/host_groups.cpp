@@ -92,6 +92,7 @@ void HostStack::on_igmp(Nanos now, const Input& in, const Gid& dst, Bytes messag
   if (message[0] != wire::kIgmpQuery || !is_multicast(dst)) return;
   const Gid group = from_ipv4(load_be32(message.data() + 4));
   const bool v3 = message.size() >= wire::kIgmpV3QueryMin;
+  if (!v3 && message.size() != wire::kIgmpV2Size) return;  // RFC 3376 s7.1: of no version
   const std::uint32_t tenths = v3 ? response_units(message[1], 8) : message[1];
   if (!v3) {
     if (tenths == 0) return;  // version 1
@@ -104,14 +105,16 @@ void HostStack::on_igmp(Nanos now, const Input& in, const Gid& dst, Bytes messag
 }
 
 void HostStack::on_mld(Nanos now, const Input& in, const Gid& src, Bytes message) {
-  if (message.size() < wire::kMldQueryMin || !is_link_local(src)) {  // RFC 3810 s5.1.14
+  const std::size_t size = message.size();
+  const bool v2 = size >= wire::kMldV2QueryMin;
+  if (!is_link_local(src) || (!v2 && size != wire::kMldQueryMin)) {  // RFC 3810 s5.1.14, s8.1
     malformed();
     return;
   }
   Gid group;
   std::memcpy(group.raw, message.data() + 8, 16);
   const std::uint32_t code = load_be16(message.data() + 4);
-  const std::uint32_t ms = message.size() >= wire::kMldV2QueryMin ? response_units(code, 16) : code;
+  const std::uint32_t ms = v2 ? response_units(code, 16) : code;
   on_query(now, group, false, in.vlan, ms * Nanos{1'000'000});
 }
 

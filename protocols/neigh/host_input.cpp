@@ -149,11 +149,13 @@ bool HostStack::on_ipv6(Nanos now, const Input& in) {
   if (next != wire::kIpProtoIcmpv6 && next != kHopByHop) return false;
   if (ip.version() != 6 || wire::Ipv6Header::kSize + ip.payload_length() > in.body.size()) return malformed();
   Bytes message = in.body.subspan(wire::Ipv6Header::kSize, ip.payload_length());
-  if (next == kHopByHop) {  // the router alert of MLD
+  bool alert = false;
+  if (next == kHopByHop) {
     if (message.size() < 8) return malformed();
     const std::size_t size = 8 + 8u * message[1];
     if (size > message.size()) return malformed();
     next = message[0];
+    alert = wire::has_mld_alert(message.first(size));
     message = message.subspan(size);
     if (next != wire::kIpProtoIcmpv6) return false;
   }
@@ -171,7 +173,7 @@ bool HostStack::on_ipv6(Nanos now, const Input& in) {
       on_ndp(now, in, src, dst, message);
       break;
     case wire::kMldQuery:
-      if (ip.hop_limit() != 1) return malformed();  // RFC 3810 s5.1.14
+      if (ip.hop_limit() != 1 || !alert) return malformed();  // RFC 3810 s6.2
       on_mld(now, in, src, message);
       break;
     default:

@@ -24,6 +24,20 @@ inline void store_mld_hop_by_hop(std::uint8_t* p) {
   store_be64(p, static_cast<std::uint64_t>(kIpProtoIcmpv6) << 56 | 0x00'0502'0000'0100u);
 }
 
+// True when a hop-by-hop extension header, a whole one, has that router alert.
+inline bool has_mld_alert(Bytes header) {
+  for (std::size_t at = 2; at < header.size();) {
+    if (header[at] == 0) {  // Pad1
+      ++at;
+      continue;
+    }
+    if (header.size() - at < 2 || header.size() - at < 2u + header[at + 1]) return false;
+    if (header[at] == 5 && header[at + 1] == 2 && load_be16(&header[at + 2]) == 0) return true;
+    at += 2u + header[at + 1];
+  }
+  return false;
+}
+
 // The checksum of RFC 4443 s2.3: over a pseudo-header of the addresses and the message. 0 when it is right.
 inline std::uint16_t icmpv6_checksum(const Gid& src, const Gid& dst, const std::uint8_t* p, std::size_t length) {
   std::uint32_t sum = inet_sum(dst.raw, 16, inet_sum(src.raw, 16));

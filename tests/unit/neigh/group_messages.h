@@ -64,12 +64,19 @@ inline Frame igmp_query_of_size(std::size_t size, std::uint8_t max_response, std
 inline Frame igmp_query(std::uint8_t max_response, std::uint32_t group, bool v3) {
   return igmp_query_of_size(v3 ? 12 : 8, max_response, group);
 }
+// What stands before an MLD message: a hop-by-hop header with the router alert.
+inline const Frame kRouterAlert{wire::kIpProtoIcmpv6, 0, 5, 2, 0, 0, 1, 0};
 // A general query of `size` bytes: from 28 on it is version 2, of 24 bytes version 1.
-inline Frame mld_query_of_size(std::size_t size, std::uint16_t max_response) {
+inline Frame mld_query_of_size(std::size_t size, std::uint16_t max_response, const Gid& src = kPeerLinkLocal,
+                               std::uint8_t hop_limit = 1, const Frame& header = kRouterAlert) {
   const Gid all_nodes{{0xFF, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
-  Frame rest(size - 4);
-  store_be16(rest.data(), max_response);
-  return icmpv6(kPeerLinkLocal, all_nodes, 1, wire::kMldQuery, rest, Mac{0x33, 0x33, 0, 0, 0, 1});
+  Frame m(size);
+  m[0] = wire::kMldQuery;
+  store_be16(m.data() + 4, max_response);
+  wire::icmpv6_store_checksum(src, all_nodes, m.data(), size);
+  m.insert(m.begin(), header.begin(), header.end());
+  const std::uint8_t next = header.empty() ? wire::kIpProtoIcmpv6 : std::uint8_t{0};
+  return ipv6(src, all_nodes, next, hop_limit, m, Mac{0x33, 0x33, 0, 0, 0, 1});
 }
 
 }  // namespace softrnic::neigh::test

@@ -147,6 +147,18 @@ TEST_CASE("RFC 3376 7.1: a query of 12 bytes and more is version 3, one of 8 wit
   }
 }
 
+TEST_CASE("RFC 3376 7.1, RFC 3810 8.1: queries of any other length are ignored", "[igmp][mld]") {
+  Station s = member_of(from_ipv4(kGroup4));
+  for (const std::size_t size : {9u, 10u, 11u}) s.receive(igmp_query_of_size(size, 10));
+  for (const std::size_t size : {20u, 25u, 26u, 27u}) s.receive(mld_query_of_size(size, 10));
+  CHECK(s.host.next_timeout() == kNever);
+  s.host.join(s.now, from_ipv4(kGroup4 + 1), kNoVlan);
+  s.host.on_timeout(s.now);
+  const auto out = s.sent();
+  REQUIRE(out.size() == 1);
+  CHECK(out[0][kIgmpAt] == wire::kIgmpV3Report);  // none of them was a sign of a version 2 router
+}
+
 TEST_CASE("RFC 3810 8.1: a query of 24 bytes is version 1: its response time is no floating point number", "[mld]") {
   Station s = member_of(kGroup6);
   check_delays(s, mld_query_of_size(24, 0x9000), 0x9000 * kMs);

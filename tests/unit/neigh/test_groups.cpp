@@ -123,21 +123,26 @@ TEST_CASE("RFC 4861 7.2.1, RFC 3810: the solicited-node group of an address is j
   CHECK_FALSE(s.host.member(solicited_node_group(kOurV6), kNoVlan));
 }
 
-TEST_CASE("RFC 3810 5.1.3, 5.1.14: queries are answered in time; those from afar are dropped", "[mld]") {
+TEST_CASE("RFC 3810 5.1.14, 6.2: queries are answered in time; those from afar are dropped", "[mld]") {
   Station s = Station::ready();
-  Frame rest(24);
-  store_be16(rest.data(), 1000);  // 1 s; group 0: all
-  const Gid all{{0xFF, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
-  const Mac mac{0x33, 0x33, 0, 0, 0, 1};
-  s.receive(icmpv6(kPeerLinkLocal, all, 2, 130, rest, mac));
-  s.receive(icmpv6(kPeerV6, all, 1, 130, rest, mac));
-  CHECK(s.host.counters().malformed == 2);
+  const Frame padding{wire::kIpProtoIcmpv6, 0, 1, 4, 0, 0, 0, 0};
+  const Frame alert_for_rsvp{wire::kIpProtoIcmpv6, 0, 5, 2, 0, 1, 1, 0};
+  const Frame cut_option{wire::kIpProtoIcmpv6, 0, 1, 5, 0, 0, 0, 0};
+  s.receive(mld_query_of_size(28, 1000, kPeerLinkLocal, 2));
+  s.receive(mld_query_of_size(28, 1000, kPeerV6));
+  for (const Frame& header : {Frame{}, padding, alert_for_rsvp, cut_option})
+    s.receive(mld_query_of_size(28, 1000, kPeerLinkLocal, 1, header));
+  CHECK(s.host.counters().malformed == 6);
   CHECK(s.host.next_timeout() == kNever);
-  s.receive(icmpv6(kPeerLinkLocal, all, 1, 130, rest, mac));
+  s.receive(mld_query_of_size(28, 1000));
   s.run_until(s.now + kSec);
   const auto out = s.sent();
   REQUIRE(out.size() == 1);
   CHECK(mld(out[0]).size() == 1);  // our two IPv6 addresses have one solicited-node group
+  // The alert need not be the first option.
+  s.receive(mld_query_of_size(28, 1000, kPeerLinkLocal, 1, {wire::kIpProtoIcmpv6, 0, 0, 0, 5, 2, 0, 0}));
+  s.run_until(s.now + kSec);
+  CHECK(s.sent().size() == 1);
 }
 
 TEST_CASE("Many groups are reported in packets of the MTU", "[mld]") {
