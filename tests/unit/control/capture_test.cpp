@@ -34,18 +34,6 @@ struct CaptureUser : Client {
 
 bool is(const Message& m, MsgType type) { return m.header.type == static_cast<std::uint16_t>(type); }
 
-RouteNotice route_notice(VfClient& vf) {
-  const Message m = vf.next_notice();
-  REQUIRE(is(m, MsgType::route));
-  return body_as<RouteNotice>(m);
-}
-
-void follow(VfClient& vf, const RouteNotice& n) {
-  RouteDone done{};
-  done.epoch = n.epoch;
-  REQUIRE(vf.connection.send(MsgType::route_done, 0, &done, sizeof(done)) == 0);
-}
-
 constexpr auto kViaSwitch = static_cast<std::uint32_t>(RouteMode::via_switch);
 constexpr auto kDirect = static_cast<std::uint32_t>(RouteMode::direct);
 
@@ -58,10 +46,10 @@ TEST_CASE("Rule 5: a capture begins when every VF goes through the switch, and e
   CaptureUser user(host.socket_path());
   const std::string file = host.dir() + "/c.pcapng";
   user.request(file);
-  const auto at_a = route_notice(a), at_b = route_notice(b);
+  const auto at_a = a.next_route(), at_b = b.next_route();
   CHECK(at_a.mode == kViaSwitch);
   CHECK(at_a.epoch == at_b.epoch);
-  follow(a, at_a);
+  a.follow(at_a);
   Message early;
   CHECK(user.connection.receive(&early, true) == EAGAIN);
   CHECK(std::filesystem::file_size(file) == 0);  // its head is the sign that it runs
@@ -70,7 +58,7 @@ TEST_CASE("Rule 5: a capture begins when every VF goes through the switch, and e
   CHECK(late.attached.route_mode == kViaSwitch);
   CHECK(late.attached.route_epoch == at_a.epoch);
 
-  follow(b, at_b);
+  b.follow(at_b);
   const Message started = user.receive();
   CHECK(is(started, MsgType::capture));
   CHECK(started.header.seq == 77);
@@ -83,10 +71,10 @@ TEST_CASE("Rule 5: a capture begins when every VF goes through the switch, and e
   CHECK(body_as<CaptureEnd>(ended).lost == 0);
   CHECK(user.is_closed());
   CHECK(std::filesystem::file_size(file) > 0);
-  const auto back = route_notice(a);
+  const auto back = a.next_route();
   CHECK(back.mode == kDirect);
   CHECK(back.epoch != at_a.epoch);
-  CHECK(route_notice(late).mode == kDirect);
+  CHECK(late.next_route().mode == kDirect);
 }
 
 TEST_CASE("Rule 5: a VF that dies during a change of route is not waited for", "[control][capture]") {
@@ -95,8 +83,8 @@ TEST_CASE("Rule 5: a VF that dies during a change of route is not waited for", "
   VfClient a(host.socket_path());
   CaptureUser user(host.socket_path());
   user.request("/dev/null");
-  follow(a, route_notice(a));
-  route_notice(*dying);
+  a.follow(a.next_route());
+  dying->next_route();
   dying.reset();
   CHECK(is(user.receive(), MsgType::capture));
 }
@@ -108,7 +96,7 @@ TEST_CASE("Rule 5: a VF that does not follow a change of route is detached", "[c
   VfClient a(host.socket_path()), stopped(host.socket_path());
   CaptureUser user(host.socket_path());
   user.request("/dev/null");
-  follow(a, route_notice(a));
+  a.follow(a.next_route());
   CHECK(is(user.receive(), MsgType::capture));
   CHECK(stopped.is_closed());
   CHECK(a.call(MsgType::get_block) == 0);
@@ -122,10 +110,10 @@ TEST_CASE("Rule 5: who waits for a stopped VF is not detached with it", "[contro
   a.connect_to(stopped.attached.first_block);
   CaptureUser user(host.socket_path());
   user.request("/dev/null");
-  const RouteNotice notice = route_notice(a);
+  const RouteNotice notice = a.next_route();
   // Its mark towards the stopped VF is only off its mind when that one is gone.
   REQUIRE(is(a.next_notice(), MsgType::peer_gone));
-  follow(a, notice);
+  a.follow(notice);
   CHECK(is(user.receive(), MsgType::capture));
   CHECK(a.call(MsgType::get_block) == 0);
   CHECK(stopped.is_closed());
@@ -136,7 +124,7 @@ TEST_CASE("Two captures share the route, the second ends it", "[control][capture
   VfClient a(host.socket_path());
   CaptureUser first(host.socket_path()), second(host.socket_path());
   first.request("/dev/null");
-  follow(a, route_notice(a));
+  a.follow(a.next_route());
   CHECK(is(first.receive(), MsgType::capture));
   second.request("/dev/null");
   CHECK(is(second.receive(), MsgType::capture));
@@ -146,7 +134,7 @@ TEST_CASE("Two captures share the route, the second ends it", "[control][capture
   CHECK(a.notices.empty());
   second.stop();
   CHECK(is(second.receive(), MsgType::capture_end));
-  CHECK(route_notice(a).mode == kDirect);
+  CHECK(a.next_route().mode == kDirect);
 }
 
 TEST_CASE("A capture whose process is gone ends", "[control][capture]") {
@@ -155,10 +143,10 @@ TEST_CASE("A capture whose process is gone ends", "[control][capture]") {
   {
     CaptureUser user(host.socket_path());
     user.request("/dev/null");
-    follow(a, route_notice(a));
+    a.follow(a.next_route());
     CHECK(is(user.receive(), MsgType::capture));
   }
-  CHECK(route_notice(a).mode == kDirect);
+  CHECK(a.next_route().mode == kDirect);
 }
 
 TEST_CASE("The end of a capture waits for a slow reader of its pipe", "[control][capture]") {
@@ -193,13 +181,13 @@ TEST_CASE("A full file system ends the capture with ENOSPC, and the routes are d
   VfClient a(host.socket_path());
   CaptureUser user(host.socket_path());
   user.request("/dev/full");
-  follow(a, route_notice(a));
+  a.follow(a.next_route());
   CHECK(is(user.receive(), MsgType::capture));
   const Message ended = user.receive();
   REQUIRE(is(ended, MsgType::capture_end));
   CHECK(body_as<CaptureEnd>(ended).error == ENOSPC);
   CHECK(user.is_closed());
-  CHECK(route_notice(a).mode == kDirect);
+  CHECK(a.next_route().mode == kDirect);
 }
 
 TEST_CASE("status tells devices and attached processes, and does not believe status pages", "[control][status]") {

@@ -78,6 +78,17 @@ struct VfClient : Client {
     REQUIRE(call(MsgType::connect_peer, request) == 0);
     return body_as<control::PeerReply>(reply);
   }
+  // The next notice, which must be one of a change of route; and the answer that the change is done.
+  control::RouteNotice next_route() {
+    const Message m = next_notice();
+    REQUIRE(m.header.type == static_cast<std::uint16_t>(MsgType::route));
+    return body_as<control::RouteNotice>(m);
+  }
+  void follow(const control::RouteNotice& n) {
+    control::RouteDone done{};
+    done.epoch = n.epoch;
+    REQUIRE(connection.send(MsgType::route_done, 0, &done, sizeof(done)) == 0);
+  }
 
   control::AttachReply attached;
 };

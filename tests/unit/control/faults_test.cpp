@@ -50,17 +50,6 @@ struct Operator : Client {
   }
 };
 
-RouteNotice next_route(VfClient& vf) {
-  const Message m = vf.next_notice();
-  REQUIRE(m.header.type == static_cast<std::uint16_t>(MsgType::route));
-  return body_as<RouteNotice>(m);
-}
-void acknowledge(VfClient& vf, const RouteNotice& n) {
-  RouteDone done{};
-  done.epoch = n.epoch;
-  REQUIRE(vf.connection.send(MsgType::route_done, 0, &done, sizeof(done)) == 0);
-}
-
 constexpr auto kSwitch = static_cast<std::uint32_t>(RouteMode::via_switch);
 constexpr auto kDirect = static_cast<std::uint32_t>(RouteMode::direct);
 
@@ -71,11 +60,11 @@ TEST_CASE("Rule 5: a first fault brings every VF through the switch, the last on
   VfClient a(host.socket_path());
   Operator o(host.socket_path());
   o.send_add("drop if once\n# two\necn");
-  const RouteNotice there = next_route(a);
+  const RouteNotice there = a.next_route();
   CHECK(there.mode == kSwitch);
   Message early;
   CHECK(o.connection.receive(&early, true) == EAGAIN);
-  acknowledge(a, there);
+  a.follow(there);
   Message m;
   REQUIRE(o.connection.receive(&m) == 0);
   CHECK(m.header.status == 0);
@@ -90,9 +79,9 @@ TEST_CASE("Rule 5: a first fault brings every VF through the switch, the last on
   CHECK(a.call(MsgType::get_block) == 0);
   CHECK(a.notices.empty());
   CHECK(o.del(0) == 0);
-  const RouteNotice back = next_route(a);
+  const RouteNotice back = a.next_route();
   CHECK(back.mode == kDirect);
-  acknowledge(a, back);
+  a.follow(back);
   CHECK(o.list() == "[]");
   CHECK(o.del(0) == 0);
 }
@@ -113,13 +102,13 @@ TEST_CASE("Faults of a connection end with it; a capture keeps the route", "[con
   {
     Operator goes(host.socket_path());
     goes.send_add("drop", kFaultOfConnection);
-    const RouteNotice n = next_route(a);
-    acknowledge(a, n);
+    const RouteNotice n = a.next_route();
+    a.follow(n);
     Message m;
     REQUIRE(goes.connection.receive(&m) == 0);
     CHECK(stays.list().find("drop") != std::string::npos);
   }
-  CHECK(next_route(a).mode == kDirect);
+  CHECK(a.next_route().mode == kDirect);
   CHECK(stays.list() == "[]");
 }
 
@@ -145,7 +134,7 @@ TEST_CASE("Events tell of VFs and faults, and whoever waits gets the next one", 
   {
     VfClient a(host.socket_path());
     o.send_add("drop if qp=5");
-    acknowledge(a, next_route(a));
+    a.follow(a.next_route());
     Message m;
     REQUIRE(o.connection.receive(&m) == 0);
   }
