@@ -15,7 +15,7 @@ inline constexpr std::uint32_t kMinRingSize = 16384;            // two of the la
 inline constexpr std::uint32_t kMaxRingSize = 1u << 28;
 inline constexpr std::uint32_t kMaxStaged = 4 * kEntryAlign;    // entries of up to this size go through staging
 inline constexpr std::uint32_t kAhead = 4 * kEntryAlign;        // bytes behind an entry that are made ready for the next
-inline constexpr std::uint32_t kStream = 8;                      // entries in a row that make a stream
+inline constexpr std::uint32_t kStreamEntries = 8;               // entries in a row that make a stream
 inline constexpr std::uint32_t kFrameGap = kFrameOffset - sizeof(EntryHeader);  // unused bytes before a frame
 
 constexpr std::uint32_t entry_bytes(std::uint32_t length) {
@@ -215,7 +215,7 @@ inline bool RingConsumer::peek(Entry* out) {
     if (h.kind == static_cast<std::uint8_t>(EntryKind::frame) && h.length > kFrameGap &&
         h.length <= kFrameGap + kMaxFrame && entry_bytes(h.length) <= size_ - at) [[likely]] {
       __builtin_prefetch(data_ + at + kEntryAlign);
-      if (in_a_row_ >= kStream) prefetch_ahead(at + entry_bytes(h.length));
+      if (in_a_row_ >= kStreamEntries) prefetch_ahead(at + entry_bytes(h.length));
       current_ = entry_bytes(h.length);
       *out = {EntryKind::frame, h.aux, h.length - kFrameGap, data_ + at + kFrameOffset};
       return true;

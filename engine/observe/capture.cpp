@@ -1,4 +1,5 @@
 #include "engine/observe/capture.h"
+#include "engine/observe/wall_clock.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -8,7 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <ctime>
 
 namespace softrnic::observe {
 namespace {
@@ -16,12 +16,6 @@ namespace {
 constexpr std::size_t kFlushBytes = PcapngWriter::kDefaultBuffer / 2;
 constexpr int kPollMillis = 100;
 constexpr std::size_t kMaxComment = 1024;  // what the writer takes
-
-std::uint64_t wall_clock() {
-  timespec ts{};
-  ::clock_gettime(CLOCK_REALTIME, &ts);
-  return static_cast<std::uint64_t>(ts.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(ts.tv_nsec);
-}
 
 // A pipe is opened anew without blocking: setting O_NONBLOCK on the descriptor we were given would set it for the process
 // that gave it, too.

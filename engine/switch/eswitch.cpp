@@ -1,4 +1,3 @@
-#include "engine/datapath/fences.h"
 #include "engine/switch/eswitch.h"
 
 #include <sched.h>
@@ -15,6 +14,8 @@
 #include <mutex>
 
 #include "engine/datapath/wakeup.h"
+#include "engine/datapath/fences.h"
+#include "engine/nic/clock.h"
 #include "engine/nic/raw_io.h"
 #include "engine/switch/classifier.h"
 #include "engine/switch/switch_port.h"
@@ -28,12 +29,6 @@ constexpr Nanos kSpin = 100'000;              // a port is polled so long after 
 constexpr Nanos kHeldBackSpin = 1'000'000;    // so long it polls for room when all it has is held back
 constexpr Nanos kHeldBackSleep = 1'000'000;   // then it sleeps so long at a time
 constexpr Nanos kScan = 1'000'000'000;        // a sleeping switch looks at every ring so often, whatever the inbox says
-
-Nanos monotonic_now() {
-  timespec ts{};
-  ::clock_gettime(CLOCK_MONOTONIC, &ts);
-  return static_cast<Nanos>(ts.tv_sec) * 1'000'000'000u + static_cast<Nanos>(ts.tv_nsec);
-}
 
 unsigned allowed_cpus() {
   cpu_set_t set;
@@ -236,7 +231,7 @@ void ESwitch::run() {
 void ESwitch::Impl::turn() {
   worked = false;
   if (has_commands.load(std::memory_order_acquire)) run_commands();
-  now = monotonic_now();
+  now = nic::Clock::system_now();
   if (dp::inbox_pending(*inbox)) {
     dp::take_inbox(*inbox, [this](std::uint32_t slot) {
       if (ports[slot] != nullptr) make_hot(*ports[slot]);
@@ -482,7 +477,7 @@ void ESwitch::Impl::cut_off_broken() {
 void ESwitch::Impl::sleep(Nanos timeout) {
   // A frame that an uplink has announced may reach its ring only after we looked there: not yet.
   if (uplinks.drain_wakeups()) {
-    last_work = monotonic_now();
+    last_work = nic::Clock::system_now();
     return;
   }
   dp::prepare_sleep(*inbox);
@@ -492,13 +487,13 @@ void ESwitch::Impl::sleep(Nanos timeout) {
     dp::drain_eventfd(event.get());
   }
   dp::end_sleep(*inbox);
-  if (uplinks.drain_wakeups()) last_work = monotonic_now();
-  if (monotonic_now() - last_scan >= kScan) scan();
+  if (uplinks.drain_wakeups()) last_work = nic::Clock::system_now();
+  if (nic::Clock::system_now() - last_scan >= kScan) scan();
 }
 
 // No wake-up should ever be missing; a VF that scribbles in the inbox can take one away from another.
 void ESwitch::Impl::scan() {
-  now = last_scan = monotonic_now();
+  now = last_scan = nic::Clock::system_now();
   for (auto& port : ports)
     if (port != nullptr && (port->has_waiting() || port->ring_in().pending())) make_hot(*port);
 }

@@ -9,6 +9,7 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
+#include "engine/nic/clock.h"
 #include "engine/ports/host_port.h"
 
 namespace softrnic::daemon {
@@ -18,12 +19,6 @@ using nlohmann::json;
 
 constexpr int kBurst = 32;             // frames of a port in one turn, while the eSwitch does not run
 constexpr useconds_t kProbePoll = 1000;  // microseconds between two of them
-
-Nanos monotonic_now() {
-  timespec ts{};
-  ::clock_gettime(CLOCK_MONOTONIC, &ts);
-  return static_cast<Nanos>(ts.tv_sec) * 1'000'000'000u + static_cast<Nanos>(ts.tv_nsec);
-}
 
 struct Port {
   std::shared_ptr<ports::HostPort> port;
@@ -88,7 +83,7 @@ class PortNetwork final : public control::Network {
 int PortNetwork::open(const ports::PortConfig& config, std::string* why) {
   std::unique_ptr<ports::EthdevPort> device;
   if (const int error = ports::EthdevPort::open(config, &device, why)) return error;
-  auto port = std::make_shared<ports::HostPort>(std::move(device), config, monotonic_now());
+  auto port = std::make_shared<ports::HostPort>(std::move(device), config, nic::Clock::system_now());
   for (const Port& other : ports_) {
     if (other.port->mac() != port->mac()) continue;
     *why = fmt::format("ports {} and {} have the same MAC {}: give one of them another by --mac", other.port->name(),
@@ -109,7 +104,7 @@ int PortNetwork::settle(std::string* why) {
     return p.port->host().configured().size() != p.port->host().addresses().size();
   };
   while (duplicate_.empty() && std::any_of(ports_.begin(), ports_.end(), probing)) {
-    const Nanos now = monotonic_now();
+    const Nanos now = nic::Clock::system_now();
     for (const Port& p : ports_) {
       p.port->receive(now, kBurst, [](void*, Bytes) {}, nullptr);
       if (p.port->next_timeout() <= now) p.port->on_timeout(now);
@@ -171,7 +166,7 @@ int PortNetwork::change_address(std::size_t port, bool add, const std::string& t
     }
   }
   ports::HostPort& host = *ports_[port].port;
-  const Nanos now = monotonic_now();
+  const Nanos now = nic::Clock::system_now();
   const int error = add ? host.add_address(now, address) : host.remove_address(now, address.ip, address.vlan);
   if (error == EADDRNOTAVAIL) *why = fmt::format("{}: port {} does not have this address", text, host.name());
   if (error == EPERM) *why = fmt::format("{}: the link-local address of the port's MAC stays", text);

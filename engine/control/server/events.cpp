@@ -2,10 +2,10 @@
 #include <fmt/format.h>
 
 #include <cstring>
-#include <ctime>
 #include <utility>
 
 #include "engine/control/server/server.h"
+#include "engine/observe/wall_clock.h"
 
 namespace softrnic::control {
 namespace {
@@ -13,18 +13,12 @@ namespace {
 constexpr std::chrono::milliseconds kDropInterval{
     250};  // counters are looked at so often while somebody waits for events
 
-std::uint64_t time_of_day() {
-  timespec ts{};
-  ::clock_gettime(CLOCK_REALTIME, &ts);
-  return static_cast<std::uint64_t>(ts.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(ts.tv_nsec);
-}
-
 }  // namespace
 
 void NicHost::Impl::tell(std::string_view kind, std::initializer_list<observe::EventField> fields,
                          const std::string& text, bool logged) {
   if (logged) log->info("{}", text);
-  events.add(time_of_day(), kind, fields, text);
+  events.add(observe::wall_clock(), kind, fields, text);
   answer_waiting();
 }
 

@@ -22,12 +22,6 @@ constexpr std::chrono::milliseconds kAcceptRetry{50};
 
 }  // namespace
 
-Nanos monotonic_now() {
-  timespec ts{};
-  ::clock_gettime(CLOCK_MONOTONIC, &ts);
-  return static_cast<Nanos>(ts.tv_sec) * 1'000'000'000u + static_cast<Nanos>(ts.tv_nsec);
-}
-
 NicHost::Impl::Impl() : listener(io), end_timer(io), addresses(io), routes(io), drop_timer(io) {}
 
 int NicHost::Impl::open(NicHostOptions o, std::string* why) {

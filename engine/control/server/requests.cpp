@@ -144,13 +144,13 @@ bool NicHost::Impl::on_attach(Session& s, const Request& r) {
   }
   AttachReply reply{};
   int error = 0;
-  Vf* vf = vfs->attach(s.pid(), s.comm, monotonic_now(), &reply.first_block, &error);
+  Vf* vf = vfs->attach(s.pid(), s.comm, nic::Clock::system_now(), &reply.first_block, &error);
   sw::UniqueFd switch_side;
   if (vf != nullptr) switch_side.reset(::dup(vf->eventfd.get()));
   if (vf == nullptr || !switch_side) {
     if (vf != nullptr) {
       error = errno;
-      vfs->detach(vf->id, monotonic_now());
+      vfs->detach(vf->id, nic::Clock::system_now());
     }
     log->error("cannot attach process {} ({}): {}", s.pid(), s.comm, std::strerror(error));
     s.send(MsgType::attach, r.header.seq, error);
@@ -186,7 +186,7 @@ void NicHost::Impl::detach_vf(std::uint16_t id) {
 void NicHost::Impl::finish_detach(std::uint16_t id) {
   PeerGone notice{};
   notice.vf_id = id;
-  for (const std::uint16_t peer : vfs->detach(id, monotonic_now()))
+  for (const std::uint16_t peer : vfs->detach(id, nic::Clock::system_now()))
     if (Session* s = session_of(peer)) s->send(MsgType::peer_gone, 0, 0, &notice, sizeof(notice));
   told_drops.erase(fmt::format("vf{}", id));
   tell("vf-gone", {{"vf", id}}, fmt::format("vf{} detached", id));
@@ -203,7 +203,7 @@ bool NicHost::Impl::on_get_block(Session& s, const Request& r) {
   Vf* vf = vfs->find(s.vf_id);
   if (!r.body.empty() || vf == nullptr) return false;
   BlockReply reply{};
-  if (int error = vfs->allocate_block(*vf, monotonic_now(), &reply.block)) {
+  if (int error = vfs->allocate_block(*vf, nic::Clock::system_now(), &reply.block)) {
     s.send(MsgType::get_block, r.header.seq, error);
   } else {
     s.send(MsgType::get_block, r.header.seq, 0, &reply, sizeof(reply));
@@ -215,7 +215,7 @@ bool NicHost::Impl::on_return_block(Session& s, const Request& r) {
   BlockReply request{};
   Vf* vf = vfs->find(s.vf_id);
   if (!take_body(r, &request) || vf == nullptr || request.block >= dp::kQpnBlocks) return false;
-  s.send(MsgType::return_block, r.header.seq, vfs->release_block(*vf, request.block, monotonic_now()));
+  s.send(MsgType::return_block, r.header.seq, vfs->release_block(*vf, request.block, nic::Clock::system_now()));
   return true;
 }
 

@@ -18,13 +18,12 @@
 #include "engine/control/server/route_barrier.h"
 #include "engine/control/server/runtime_dir.h"
 #include "engine/control/server/session.h"
+#include "engine/nic/clock.h"
 #include "engine/observe/capture.h"
 #include "engine/observe/event_log.h"
 #include "engine/observe/fault_injector.h"
 
 namespace softrnic::control {
-
-Nanos monotonic_now();
 
 struct NicHost::Impl {
   Impl();
@@ -124,7 +123,7 @@ struct NicHost::Impl {
   boost::asio::steady_timer drop_timer;
   bool watching_drops = false;
   std::uint64_t next_session = 1;
-  const Nanos started = monotonic_now();
+  const Nanos started = nic::Clock::system_now();
   bool had_user = false;
   std::thread control_thread, switch_thread;  // of start()
 };

@@ -166,7 +166,7 @@ std::string NicHost::Impl::status_report() {
                 {"version", SOFTRNIC_VERSION},
                 {"dir", options.dir},
                 {"socket", options.socket_path},
-                {"uptime_seconds", (monotonic_now() - started) / 1'000'000'000u}}},
+                {"uptime_seconds", (nic::Clock::system_now() - started) / 1'000'000'000u}}},
               {"route", routes.mode() == RouteMode::direct ? "direct" : "switch"},
               {"captures", running_captures()},
               {"faults", faults->size()},
