@@ -19,14 +19,14 @@ namespace {
 constexpr std::uint32_t kPoly = 0xEDB88320u;  // P without x^32, reflected
 
 // x^n mod P, reflected, as a factor.
-consteval std::uint64_t factor(unsigned n) {
+constexpr std::uint64_t factor(unsigned n) {
   std::uint32_t r = 0x80000000u;  // x^0
   for (unsigned i = 0; i < n; ++i) r = (r >> 1) ^ ((r & 1) != 0 ? kPoly : 0);
   return std::uint64_t{r} << 1;
 }
 
 // floor(x^64 / P), reflected: the quotient of Barrett's reduction.
-consteval std::uint64_t quotient() {
+constexpr std::uint64_t quotient() {
   std::uint64_t q = 0;
   std::uint32_t r = 0x80000000u;  // long division of x^64: remainders of x^32 and on, one quotient bit a step
   for (unsigned i = 0; i < 31; ++i) r >>= 1;
