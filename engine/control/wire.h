@@ -16,25 +16,27 @@ inline constexpr int kMaxFds = 8;
 
 enum class MsgType : std::uint16_t {
   // requests and their replies
-  hello = 1,         // HelloRequest -> HelloReply, DeviceRecord[], GidRecord[]
-  attach = 2,        // AttachRequest -> AttachReply + fds {inbox, eventfd, status, blocks, channel, switch inbox, switch eventfd}
+  hello = 1,  // HelloRequest -> HelloReply, DeviceRecord[], GidRecord[]
+  attach =
+      2,  // AttachRequest -> AttachReply + fds {inbox, eventfd, status, blocks, channel, switch inbox, switch eventfd}
   get_block = 3,     // (nothing) -> BlockReply
   connect_peer = 4,  // ConnectPeerRequest -> PeerReply + fds {channel, peer inbox, peer eventfd}; see PeerReply
   mcast = 5,         // McastRequest -> status only
   return_block = 6,  // BlockReply -> status only
   // for the softrnic command
-  status = 20,       // -> JSON text; when it is longer than a message: no body, but a fd {memfd with the text}
-  capture = 21,      // CaptureRequest, text of the filter, fd to write to -> status, once every VF sends through the eSwitch. Runs until
-                     // this connection's end, or until the client shuts down its direction: then capture_end follows
-  shutdown = 22,     // -> status; the NIC process ends
-  hold = 23,         // keeps a NIC process alive that ends with its last user, while this connection is open
-  keep = 24,         // the NIC process no longer ends with its last user
-  address = 25,      // AddressRequest -> status; a sentence for the user when it is not 0
-  fault_add = 26,    // FaultAddRequest, text of the rules -> FaultAddReply, once every VF sends through the eSwitch;
-                     // EINVAL: a rule is wrong, the body is a sentence that says where
-  fault_list = 27,   // -> JSON text, as for status
-  fault_del = 28,    // FaultDelRequest -> status only; ENOENT: there is no such rule
-  events = 29,       // EventsRequest -> EventsReply and lines of JSON text
+  status = 20,      // -> JSON text; when it is longer than a message: no body, but a fd {memfd with the text}
+  capture = 21,     // CaptureRequest, text of the filter, fd to write to -> status, once every VF sends through the
+                    // eSwitch. Runs until
+                    // this connection's end, or until the client shuts down its direction: then capture_end follows
+  shutdown = 22,    // -> status; the NIC process ends
+  hold = 23,        // keeps a NIC process alive that ends with its last user, while this connection is open
+  keep = 24,        // the NIC process no longer ends with its last user
+  address = 25,     // AddressRequest -> status; a sentence for the user when it is not 0
+  fault_add = 26,   // FaultAddRequest, text of the rules -> FaultAddReply, once every VF sends through the eSwitch;
+                    // EINVAL: a rule is wrong, the body is a sentence that says where
+  fault_list = 27,  // -> JSON text, as for status
+  fault_del = 28,   // FaultDelRequest -> status only; ENOENT: there is no such rule
+  events = 29,      // EventsRequest -> EventsReply and lines of JSON text
   // notices from the server
   peer_added = 40,   // PeerReply + fds: another VF opened a channel to this one
   peer_gone = 41,    // PeerGone: its rings become sinks
@@ -42,7 +44,7 @@ enum class MsgType : std::uint16_t {
   gid_change = 43,   // GidRecord[] follow: the new table
   capture_end = 44,  // CaptureEnd: everything is written, or writing failed
   // notices from the client
-  route_done = 60,   // RouteDone
+  route_done = 60,  // RouteDone
 };
 
 struct MsgHeader {
@@ -71,28 +73,28 @@ struct HelloReply {
 // Limits and identity of a device. Everything the query verbs report comes from here.
 struct DeviceRecord {
   char name[16];
-  std::uint64_t node_guid;       // big-endian, as verbs give it
+  std::uint64_t node_guid;  // big-endian, as verbs give it
   std::uint64_t sys_image_guid;
   std::uint32_t vendor_id, vendor_part_id, hw_ver;
   char fw_ver[32];
-  std::uint32_t active_mtu;      // bytes
+  std::uint32_t active_mtu;  // bytes
   std::uint32_t max_msg_sz;
-  std::uint32_t max_qp, max_qp_wr, max_sge, max_sge_rd, max_cq, max_cqe, max_mr, max_pd, max_srq, max_srq_wr, max_srq_sge,
-      max_ah, max_mw, max_inline, max_qp_rd_atom, max_qp_init_rd_atom, max_mcast_grp, max_mcast_qp_attach;
+  std::uint32_t max_qp, max_qp_wr, max_sge, max_sge_rd, max_cq, max_cqe, max_mr, max_pd, max_srq, max_srq_wr,
+      max_srq_sge, max_ah, max_mw, max_inline, max_qp_rd_atom, max_qp_init_rd_atom, max_mcast_grp, max_mcast_qp_attach;
   std::uint64_t max_mr_size;
-  std::uint8_t link_layer;       // IBV_LINK_LAYER_*
+  std::uint8_t link_layer;  // IBV_LINK_LAYER_*
   std::uint8_t mac[6];
-  std::uint8_t node_type;        // IBV_NODE_*
-  char netdev[16];               // name of the network interface behind it
+  std::uint8_t node_type;  // IBV_NODE_*
+  char netdev[16];         // name of the network interface behind it
   std::uint32_t num_gids;
   std::uint32_t reserved[8];
 };
 struct GidRecord {
   Gid gid;
-  std::uint8_t type;      // 0: IB/RoCE v1, 1: RoCE v2
+  std::uint8_t type;  // 0: IB/RoCE v1, 1: RoCE v2
   std::uint8_t reserved[3];
-  std::uint32_t device;   // index of the device
-  std::uint32_t index;    // in the device's table
+  std::uint32_t device;  // index of the device
+  std::uint32_t index;   // in the device's table
   std::uint32_t ndev_ifindex;
   std::uint16_t vlan_id;  // 0xFFFF: none
   std::uint16_t reserved2;
@@ -102,11 +104,11 @@ struct AttachRequest {
   std::uint32_t flags;  // none yet
 };
 struct AttachReply {
-  std::uint16_t vf_id;         // 1..
-  std::uint16_t switch_slot;   // this VF's slot in the eSwitch's inbox
-  std::uint32_t first_block;   // QPN block number
-  std::uint32_t ring_size;     // data bytes of each ring of the channel to the eSwitch
-  std::uint32_t route_mode;    // RouteMode now in force
+  std::uint16_t vf_id;        // 1..
+  std::uint16_t switch_slot;  // this VF's slot in the eSwitch's inbox
+  std::uint32_t first_block;  // QPN block number
+  std::uint32_t ring_size;    // data bytes of each ring of the channel to the eSwitch
+  std::uint32_t route_mode;   // RouteMode now in force
   std::uint32_t route_epoch;
   // In the VF's own inbox, slot 0 is the eSwitch.
 };
@@ -121,17 +123,17 @@ struct ConnectPeerRequest {
 // Otherwise the channel: fds {channel memfd, peer inbox memfd, peer eventfd}.
 struct PeerReply {
   std::uint16_t vf_id;
-  std::uint16_t my_slot;    // this side's inbox slot for the channel
-  std::uint16_t peer_slot;  // the other side's
-  std::uint16_t ring_index; // ring this side produces into (0 or 1)
+  std::uint16_t my_slot;     // this side's inbox slot for the channel
+  std::uint16_t peer_slot;   // the other side's
+  std::uint16_t ring_index;  // ring this side produces into (0 or 1)
   std::uint32_t ring_size;
 };
 struct PeerGone {
   std::uint16_t vf_id;
 };
 enum class RouteMode : std::uint32_t {
-  direct = 0,     // host-local peers use their channel
-  via_switch = 1, // everything passes the eSwitch
+  direct = 0,      // host-local peers use their channel
+  via_switch = 1,  // everything passes the eSwitch
 };
 struct RouteNotice {
   std::uint32_t mode;

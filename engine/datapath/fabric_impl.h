@@ -70,9 +70,9 @@ struct Fabric::Impl {
   StatusPage* status = nullptr;
   const BlockTable* blocks = nullptr;
   int eventfd = -1;
-  bool abandoned = false;  // in a child of fork()
-  bool registered = false; // producer_fence() may be left out
-  unsigned cpus = 1;       // that this process may use
+  bool abandoned = false;   // in a child of fork()
+  bool registered = false;  // producer_fence() may be left out
+  unsigned cpus = 1;        // that this process may use
 
   // Found by VF id from any thread; the paths themselves belong to the progress lock once adopted.
   SpinLock tables;
@@ -87,12 +87,12 @@ struct Fabric::Impl {
   Path switch_path;
   std::vector<std::unique_ptr<Channel>> channels;  // all others
   Channel* by_slot[kInboxSlots] = {};
-  Channel* loopback = nullptr;                     // shares slot 0 with the eSwitch
+  Channel* loopback = nullptr;  // shares slot 0 with the eSwitch
   std::vector<Channel*> hot;
   std::size_t turn = 0;  // channel that the next poll begins with
   std::vector<Channel*> dirty;
-  std::vector<Path*> live_paths;  // adopted, no sinks
-  std::vector<Path*> barriers;    // open ones
+  std::vector<Path*> live_paths;                        // adopted, no sinks
+  std::vector<Path*> barriers;                          // open ones
   std::unordered_map<VfId, std::uint16_t> early_marks;  // came through the eSwitch before their channel
   std::vector<control::GidRecord> new_gids;
   bool has_new_gids = false;

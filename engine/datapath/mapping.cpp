@@ -21,8 +21,7 @@ int do_map(int fd, std::size_t size, int prot, int flags, std::uint8_t** out) {
 
 }  // namespace
 
-Mapping::Mapping(Mapping&& o) noexcept
-    : data_(std::exchange(o.data_, nullptr)), size_(std::exchange(o.size_, 0)) {}
+Mapping::Mapping(Mapping&& o) noexcept : data_(std::exchange(o.data_, nullptr)), size_(std::exchange(o.size_, 0)) {}
 
 Mapping& Mapping::operator=(Mapping&& o) noexcept {
   if (this != &o) {

@@ -37,10 +37,10 @@ struct Channel {
   bool owns_eventfd = false;
   Mapping memory, inbox_memory;
 
-  bool hot = false;           // in the set that every poll looks at
-  bool polling_state = false; // its ring header says that somebody polls
-  bool dirty = false;         // frames were published since the last flush
-  bool closing = false;       // the peer is gone: what it sent before is still taken
+  bool hot = false;            // in the set that every poll looks at
+  bool polling_state = false;  // its ring header says that somebody polls
+  bool dirty = false;          // frames were published since the last flush
+  bool closing = false;        // the peer is gone: what it sent before is still taken
   std::uint32_t idle_polls = 0;
   std::uint64_t untaken_at = 0;  // what the peer had taken when we last looked, and
   Nanos untaken_since = 0;       // since when; 0: nothing waits
@@ -59,9 +59,9 @@ class Path {
   bool adopted = false;  // known to the holder of the progress lock
   Barrier barrier = Barrier::none;
   control::RouteMode active = control::RouteMode::via_switch;
-  std::uint16_t mark = 0;          // number of the last mark sent
-  std::uint32_t generation = 0;    // changes of route done
-  Channel* direct = nullptr;       // null: the path of the eSwitch itself, or a sink
+  std::uint16_t mark = 0;        // number of the last mark sent
+  std::uint32_t generation = 0;  // changes of route done
+  Channel* direct = nullptr;     // null: the path of the eSwitch itself, or a sink
 };
 
 }  // namespace softrnic::dp

@@ -17,20 +17,20 @@ namespace {
 
 constexpr int kBudget = 256;
 constexpr std::size_t kStack = 256 * 1024;
-constexpr Nanos kParkTime = 1'000'000;          // between two looks at an application that polls
-constexpr std::uint64_t kRarePolls = 16;        // fewer polls than this in that time: it does not really poll
-constexpr std::uint32_t kMinPolls = 32;         // polls in a row that lead to app mode...
-constexpr std::uint32_t kMaxPolls = 16384;      // ...and when that was wrong again and again
-constexpr Nanos kPollInterval = 20'000;         // at most this far apart on average
-constexpr Nanos kSoundAppMode = 5'000'000;      // app mode was right if it lasted this long
-constexpr Nanos kBusyWait = 20'000'000;         // after activity the helper looks again, so that timers longer than
-                                                // this, which most are, need no wake-up when they are set
+constexpr Nanos kParkTime = 1'000'000;      // between two looks at an application that polls
+constexpr std::uint64_t kRarePolls = 16;    // fewer polls than this in that time: it does not really poll
+constexpr std::uint32_t kMinPolls = 32;     // polls in a row that lead to app mode...
+constexpr std::uint32_t kMaxPolls = 16384;  // ...and when that was wrong again and again
+constexpr Nanos kPollInterval = 20'000;     // at most this far apart on average
+constexpr Nanos kSoundAppMode = 5'000'000;  // app mode was right if it lasted this long
+constexpr Nanos kBusyWait = 20'000'000;     // after activity the helper looks again, so that timers longer than
+                                            // this, which most are, need no wake-up when they are set
 constexpr Nanos kContended = 50'000;
-constexpr int kStream = 8;                      // a round with so many packets belongs to a stream:
-constexpr Nanos kLinger = 3'000;                // the next one is waited for so long before going to sleep
+constexpr int kStream = 8;        // a round with so many packets belongs to a stream:
+constexpr Nanos kLinger = 3'000;  // the next one is waited for so long before going to sleep
 constexpr Nanos kSpin = 50'000;
-constexpr unsigned kSpinCpus = 4;               // fewer CPUs: never spin
-constexpr Nanos kNoSpin = 100'000'000;          // after an involuntary context switch
+constexpr unsigned kSpinCpus = 4;       // fewer CPUs: never spin
+constexpr Nanos kNoSpin = 100'000'000;  // after an involuntary context switch
 
 enum Life : std::uint32_t { kNone, kStarting, kRuns, kEnded };
 

@@ -81,20 +81,20 @@ class ProgressThread {
   std::atomic<std::uint64_t> wakeups_{0};
   std::atomic<bool> stop_{false};
   std::atomic<bool> app_waits_{false};
-  std::atomic<std::uint32_t> life_{0};   // futex: 0 no thread, 1 being made, 2 runs, 3 has ended
+  std::atomic<std::uint32_t> life_{0};  // futex: 0 no thread, 1 being made, 2 runs, 3 has ended
   int pid_ = 0;
 
   // Under the progress lock.
-  std::uint32_t streak_ = 0;       // polls since the helper last had work
+  std::uint32_t streak_ = 0;  // polls since the helper last had work
   Nanos streak_start_ = 0;
   Nanos app_mode_since_ = 0;
-  std::uint32_t needed_polls_;     // for app mode
-  Nanos sleeps_until_ = 0;         // the helper wakes by itself then; 0: it does not sleep for long
+  std::uint32_t needed_polls_;  // for app mode
+  Nanos sleeps_until_ = 0;      // the helper wakes by itself then; 0: it does not sleep for long
 
   // Of the thread.
   unsigned cpus_ = 1;
   bool parked_ = false;
-  Nanos window_start_ = 0;            // of watching the application's polls
+  Nanos window_start_ = 0;  // of watching the application's polls
   std::uint64_t window_epoch_ = 0;
   std::uint64_t seen_epoch_ = 0;
   Nanos no_spin_until_ = 0;

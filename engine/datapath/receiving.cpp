@@ -10,10 +10,10 @@
 namespace softrnic::dp {
 namespace {
 
-constexpr int kQuantum = 32;                    // frames of one channel before the next one's turn
-constexpr std::uint32_t kIdlePolls = 256;       // empty polls after which a channel is no longer hot...
-constexpr std::size_t kAlwaysHot = 4;           // ...if there are more hot ones than this
-constexpr std::uint32_t kClockPolls = 256;      // polls between two looks at the clock
+constexpr int kQuantum = 32;                // frames of one channel before the next one's turn
+constexpr std::uint32_t kIdlePolls = 256;   // empty polls after which a channel is no longer hot...
+constexpr std::size_t kAlwaysHot = 4;       // ...if there are more hot ones than this
+constexpr std::uint32_t kClockPolls = 256;  // polls between two looks at the clock
 constexpr Nanos kScanInterval = 10'000'000;
 
 }  // namespace

@@ -11,11 +11,11 @@
 
 namespace softrnic::dp {
 
-inline constexpr std::uint32_t kMinRingSize = 16384;            // two of the largest entries, and then some
+inline constexpr std::uint32_t kMinRingSize = 16384;  // two of the largest entries, and then some
 inline constexpr std::uint32_t kMaxRingSize = 1u << 28;
-inline constexpr std::uint32_t kMaxStaged = 4 * kEntryAlign;    // entries of up to this size go through staging
-inline constexpr std::uint32_t kAhead = 4 * kEntryAlign;        // bytes behind an entry that are made ready for the next
-inline constexpr std::uint32_t kStreamEntries = 8;               // entries in a row that make a stream
+inline constexpr std::uint32_t kMaxStaged = 4 * kEntryAlign;  // entries of up to this size go through staging
+inline constexpr std::uint32_t kAhead = 4 * kEntryAlign;      // bytes behind an entry that are made ready for the next
+inline constexpr std::uint32_t kStreamEntries = 8;            // entries in a row that make a stream
 inline constexpr std::uint32_t kFrameGap = kFrameOffset - sizeof(EntryHeader);  // unused bytes before a frame
 
 constexpr std::uint32_t entry_bytes(std::uint32_t length) {
@@ -80,10 +80,10 @@ class RingProducer {
 class RingConsumer {
  public:
   struct Entry {
-    EntryKind kind;              // frame or mark
+    EntryKind kind;  // frame or mark
     std::uint16_t aux;
-    std::uint32_t length;        // of the frame, or of the mark's body
-    const std::uint8_t* data;    // in shared memory: a hostile producer may change it at any time
+    std::uint32_t length;      // of the frame, or of the mark's body
+    const std::uint8_t* data;  // in shared memory: a hostile producer may change it at any time
   };
 
   RingConsumer() = default;
@@ -118,11 +118,11 @@ class RingConsumer {
   RingHeader* header_ = nullptr;
   const std::uint8_t* data_ = nullptr;
   std::uint32_t size_ = 0;
-  std::uint32_t current_ = 0;     // bytes of the entry peeked at
-  std::uint32_t in_a_row_ = 0;    // entries taken since there was none
+  std::uint32_t current_ = 0;   // bytes of the entry peeked at
+  std::uint32_t in_a_row_ = 0;  // entries taken since there was none
   std::uint64_t position_ = 0;
   std::uint64_t published_ = 0;
-  std::uint64_t asked_ = 0;       // position when want_space was last looked at
+  std::uint64_t asked_ = 0;  // position when want_space was last looked at
   bool broken_ = false;
 };
 
@@ -166,7 +166,8 @@ inline std::uint8_t* RingProducer::begin(std::uint32_t frame_length) {
 
 // All but the header word, backwards: the first line, which the consumer polls, is touched once, at the end.
 inline void RingProducer::move_staged(std::uint8_t* entry, std::uint32_t bytes) {
-  for (std::uint32_t i = bytes - kEntryAlign; i != 0; i -= kEntryAlign) std::memcpy(entry + i, staging_ + i, kEntryAlign);
+  for (std::uint32_t i = bytes - kEntryAlign; i != 0; i -= kEntryAlign)
+    std::memcpy(entry + i, staging_ + i, kEntryAlign);
   constexpr std::uint32_t kWord = sizeof(EntryHeader);
   std::memcpy(entry + kWord, staging_ + kWord, kEntryAlign - kWord);
   staged_ = false;

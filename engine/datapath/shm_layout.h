@@ -16,17 +16,17 @@ inline constexpr std::uint32_t kRingDataOffset = 4096;
 
 enum class EntryKind : std::uint8_t {
   none = 0,
-  frame = 1,   // an Ethernet frame
-  wrap = 2,    // go on at the start of the ring
-  mark = 3,    // route barrier: aux is the epoch (16 bits)
+  frame = 1,  // an Ethernet frame
+  wrap = 2,   // go on at the start of the ring
+  mark = 3,   // route barrier: aux is the epoch (16 bits)
 };
 
 // First 8 bytes of an entry, written last with release order. `length` counts the bytes behind the header.
 struct EntryHeader {
   std::uint32_t length;
-  std::uint8_t kind;      // EntryKind
+  std::uint8_t kind;  // EntryKind
   std::uint8_t reserved;
-  std::uint16_t aux;      // from the eSwitch: VF id the frame came from; mark: epoch
+  std::uint16_t aux;  // from the eSwitch: VF id the frame came from; mark: epoch
 };
 static_assert(sizeof(EntryHeader) == 8);
 
@@ -69,16 +69,18 @@ struct RingHeader {
   // Written by the producer.
   alignas(64) std::atomic<std::uint32_t> want_space;  // non-zero: kick me when there is room
   // Written by the consumer.
-  alignas(64) std::atomic<std::uint64_t> head;        // bytes consumed since the start
+  alignas(64) std::atomic<std::uint64_t> head;  // bytes consumed since the start
   // Likewise; on a line of its own because the producer looks at it after every batch.
-  alignas(64) std::atomic<std::uint32_t> state;       // ConsumerState
-  std::atomic<std::uint32_t> acked_epoch;             // number of the last mark taken, by whichever route
+  alignas(64) std::atomic<std::uint32_t> state;  // ConsumerState
+  std::atomic<std::uint32_t> acked_epoch;        // number of the last mark taken, by whichever route
 };
 static_assert(sizeof(RingHeader) <= kRingDataOffset);
 
 // A channel is a memfd with two rings: ring 0 at offset 0, ring 1 at ring_bytes(). The lower VF id (or
 // the VF, on a channel to the eSwitch) produces into ring 0 and consumes ring 1.
-inline constexpr std::uint64_t ring_bytes(std::uint32_t data_size) { return std::uint64_t{kRingDataOffset} + data_size; }
+inline constexpr std::uint64_t ring_bytes(std::uint32_t data_size) {
+  return std::uint64_t{kRingDataOffset} + data_size;
+}
 inline constexpr std::uint64_t channel_bytes(std::uint32_t data_size) { return 2 * ring_bytes(data_size); }
 
 // ---- The inbox of a VF or of the eSwitch ---------------------------------------------------------------
@@ -87,7 +89,7 @@ inline constexpr std::uint64_t channel_bytes(std::uint32_t data_size) { return 2
 inline constexpr std::uint32_t kInboxSlots = 4096;
 struct Inbox {
   alignas(64) std::atomic<std::uint32_t> sleeping;
-  alignas(64) std::atomic<std::uint64_t> groups;               // bit g: some bit in bits[g]
+  alignas(64) std::atomic<std::uint64_t> groups;  // bit g: some bit in bits[g]
   alignas(64) std::atomic<std::uint64_t> bits[kInboxSlots / 64];
   // In the eSwitch's inbox only: parties of the NIC that poll right now, the eSwitch included; more than CPUs: an
   // empty poll yields. A hint. When a VF dies with StatusPage::polling set, the NIC process takes it off.
@@ -103,7 +105,8 @@ inline constexpr std::uint32_t kQpnBlockShift = 12;
 inline constexpr std::uint32_t kQpnBlocks = 1u << (24 - kQpnBlockShift);
 inline constexpr std::uint16_t kNoVf = 0;  // VF ids start at 1
 struct BlockTable {
-  // Id of the VF that has the block, or had it last: what a VF sent before it ended can still be in rings. kNoVf: nobody yet.
+  // Id of the VF that has the block, or had it last: what a VF sent before it ended can still be in rings. kNoVf:
+  // nobody yet.
   std::atomic<std::uint16_t> owner[kQpnBlocks];
 };
 
@@ -113,7 +116,7 @@ struct QpStatus {
   std::uint8_t type, state;
   std::uint16_t peer_vf;
   std::uint32_t dest_qpn, sq_psn, rq_psn;
-  std::uint64_t counters[16];      // order of softrnic::ib::QpCounters
+  std::uint64_t counters[16];  // order of softrnic::ib::QpCounters
 };
 inline constexpr std::uint32_t kStatusQps = 16384;
 struct StatusPage {

@@ -14,8 +14,9 @@ namespace {
 constexpr std::uint32_t kAccessOnDemand = 64;
 constexpr std::uint32_t kAccessHugeTlb = 128;
 constexpr std::uint32_t kAccessOptional = 0x3FF00000;  // IBV_ACCESS_OPTIONAL_RANGE: hints, ignored when unknown
-constexpr std::uint32_t kAccessKnown = kAccessLocalWrite | kAccessRemoteWrite | kAccessRemoteRead | kAccessRemoteAtomic |
-                                       kAccessMwBind | kAccessZeroBased | kAccessHugeTlb | kAccessOptional;
+constexpr std::uint32_t kAccessKnown = kAccessLocalWrite | kAccessRemoteWrite | kAccessRemoteRead |
+                                       kAccessRemoteAtomic | kAccessMwBind | kAccessZeroBased | kAccessHugeTlb |
+                                       kAccessOptional;
 
 // The kernel's ib_check_mr_access: remote write and atomic access require local write (IBA 10.6.3.1).
 int check_access(std::uint32_t access) {
@@ -94,8 +95,8 @@ void Context::watch_events() {
 std::uint32_t Context::num_gids() const {
   Vf::Impl& v = vf_->impl();
   SpinGuard g(v.gids_lock);
-  return static_cast<std::uint32_t>(std::count_if(v.gids.begin(), v.gids.end(),
-                                                  [this](const auto& r) { return r.device == device_; }));
+  return static_cast<std::uint32_t>(
+      std::count_if(v.gids.begin(), v.gids.end(), [this](const auto& r) { return r.device == device_; }));
 }
 
 int Context::alloc_pd(ProtectionDomain** out) {
@@ -129,8 +130,8 @@ int Context::reg_mr(ProtectionDomain* pd, void* addr, std::uint64_t length, std:
   install_fault_guard();
   if (const int rc = probe_memory(start, length, (access & kAccessLocalWrite) != 0); rc != 0) return rc;
   if (!take_one(v.use[device_].mrs, device().max_mr)) return ENOMEM;
-  auto* mr = new MemoryRegion{.pd = pd, .lkey = 0, .rkey = 0, .addr = start, .length = length, .iova = iova,
-                              .access = access};
+  auto* mr =
+      new MemoryRegion{.pd = pd, .lkey = 0, .rkey = 0, .addr = start, .length = length, .iova = iova, .access = access};
   if (const int rc = v.memory.add_region(*mr); rc != 0) {
     delete mr;
     v.use[device_].mrs.fetch_sub(1, std::memory_order_relaxed);

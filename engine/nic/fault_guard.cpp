@@ -33,7 +33,8 @@ struct KernelSigaction {
 constexpr unsigned long kSaRestorer = 0x04000000;
 
 int kernel_sigaction(int sig, const KernelSigaction* act, KernelSigaction* old) {
-  return static_cast<int>(raw_syscall(SYS_rt_sigaction, sig, raw_pointer(act), raw_pointer(old), sizeof(std::uint64_t)));
+  return static_cast<int>(
+      raw_syscall(SYS_rt_sigaction, sig, raw_pointer(act), raw_pointer(old), sizeof(std::uint64_t)));
 }
 
 using Handler = void (*)(int, siginfo_t*, void*);

@@ -158,8 +158,8 @@ MemStatus MemoryTable::bind_mw(PdHandle pd, std::uint32_t qpn, const MwBind& bin
   constexpr std::uint32_t kWindowAccess = kAccessRemoteRead | kAccessRemoteWrite | kAccessRemoteAtomic;
   if ((bind.access & ~(kWindowAccess | kAccessZeroBased)) != 0) return MemStatus::bad_access;
   if (kind == Kind::window2) {
-    if (w->bound) return MemStatus::bad_access;              // IBA o10-37.2.30: only from the free state
-    if (bind.length == 0) return MemStatus::bad_bounds;      // IBA o10-37.2.40
+    if (w->bound) return MemStatus::bad_access;          // IBA o10-37.2.30: only from the free state
+    if (bind.length == 0) return MemStatus::bad_bounds;  // IBA o10-37.2.40
   } else if ((bind.access & kAccessZeroBased) != 0) {
     return MemStatus::bad_access;
   }

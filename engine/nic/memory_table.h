@@ -32,8 +32,8 @@ class MemoryTable final : public MemoryPort {
   // --- MemoryPort, under the progress lock ---
   MemStatus resolve_local(PdHandle pd, std::uint32_t lkey, std::uint64_t addr, std::uint32_t length,
                           std::uint32_t access, std::uint8_t** out) override;
-  MemStatus resolve_remote(PdHandle pd, std::uint32_t qpn, std::uint32_t rkey, std::uint64_t addr,
-                           std::uint64_t length, std::uint32_t access, std::uint8_t** out) override;
+  MemStatus resolve_remote(PdHandle pd, std::uint32_t qpn, std::uint32_t rkey, std::uint64_t addr, std::uint64_t length,
+                           std::uint32_t access, std::uint8_t** out) override;
   bool copy_to_app(std::uint8_t* dst, const std::uint8_t* src, std::size_t length) override;
   bool copy_from_app(std::uint8_t* dst, const std::uint8_t* src, std::size_t length) override;
   bool atomic64(std::uint8_t* p, bool compare_swap, std::uint64_t compare, std::uint64_t swap_or_add,
@@ -49,8 +49,8 @@ class MemoryTable final : public MemoryPort {
     bool bound = false;                  // windows
     std::uint32_t access = 0;
     PdHandle pd = 0;
-    std::uint32_t qpn = 0;         // type 2 windows: the QP that bound it (2B, IBA 10.6.7.2.3)
-    std::uint64_t start = 0;       // first address that the key reaches
+    std::uint32_t qpn = 0;    // type 2 windows: the QP that bound it (2B, IBA 10.6.7.2.3)
+    std::uint64_t start = 0;  // first address that the key reaches
     std::uint64_t length = 0;
     std::uint8_t* host = nullptr;  // memory at `start`
     MemoryRegion* mr = nullptr;    // the region, or the one a window is bound to
@@ -75,7 +75,7 @@ class MemoryTable final : public MemoryPort {
   static void unbind(Slot& s);
 
   std::atomic<Slot*> chunks_[kIndices >> kChunkShift]{};
-  SpinLock lock_;  // allocation
+  SpinLock lock_;           // allocation
   std::uint32_t next_ = 1;  // index 0 stays unused: no key is 0
   std::deque<std::uint32_t> freed_;
 };

@@ -122,8 +122,8 @@ class CompletionChannel {
 // One entry of a CQ: the completion and what polling it gives back.
 struct CqEntry {
   Completion wc;
-  std::uint64_t timestamp = 0;        // CLOCK_MONOTONIC ns
-  QueuePair* qp = nullptr;            // null once the QP is destroyed
+  std::uint64_t timestamp = 0;  // CLOCK_MONOTONIC ns
+  QueuePair* qp = nullptr;      // null once the QP is destroyed
   SharedReceiveQueue* srq = nullptr;
   std::uint32_t sq_free_to = 0;
   bool is_recv = false;
@@ -134,8 +134,8 @@ class CompletionQueue {
   // `cqe` at least 1 and at most the device's limit, else EINVAL. The CQ holds at least `cqe` entries; the real
   // number is capacity().
   static int create(Context& ctx, std::uint32_t cqe, CompletionChannel* channel, void* user, CompletionQueue** out);
-  int destroy();                        // EBUSY while QPs or SRQs refer to it
-  int resize(std::uint32_t cqe);        // EINVAL when more than `cqe` completions wait
+  int destroy();                  // EBUSY while QPs or SRQs refer to it
+  int resize(std::uint32_t cqe);  // EINVAL when more than `cqe` completions wait
   std::uint32_t capacity() const;
   CompletionChannel* channel() const;
   int request_notify(bool solicited_only);
@@ -202,7 +202,7 @@ class SharedReceiveQueue {
  public:
   static int create(ProtectionDomain& pd, std::uint32_t max_wr, std::uint32_t max_sge, std::uint32_t limit, void* user,
                     SharedReceiveQueue** out);
-  int destroy();  // EBUSY while QPs refer to it
+  int destroy();                          // EBUSY while QPs refer to it
   int modify_limit(std::uint32_t limit);  // EINVAL above max_wr; arms SRQ_LIMIT_REACHED (one shot)
   int resize(std::uint32_t max_wr);       // EINVAL below what is posted
   void query(std::uint32_t* max_wr, std::uint32_t* max_sge, std::uint32_t* limit);
@@ -315,8 +315,8 @@ class Context {
   int dereg_mr(MemoryRegion* mr);
   int alloc_mw(ProtectionDomain* pd, std::uint8_t type, MemoryWindow** out);
   int dealloc_mw(MemoryWindow* mw);
-  // EINVAL: bad port, sgid_index out of the table, not global on Ethernet; EHOSTUNREACH/EINVAL as kernel drivers for mixed
-  // IPv4/IPv6 GIDs.
+  // EINVAL: bad port, sgid_index out of the table, not global on Ethernet; EHOSTUNREACH/EINVAL as kernel drivers for
+  // mixed IPv4/IPv6 GIDs.
   int create_ah(ProtectionDomain* pd, const AddressVector& av, AddressHandle** out);
   int destroy_ah(AddressHandle* ah);
 

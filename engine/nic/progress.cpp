@@ -6,11 +6,11 @@
 namespace softrnic::nic {
 namespace {
 
-constexpr int kBatch = 16;          // packets taken in before their answers are sent
-constexpr int kPollBudget = 256;    // packets that one ibv_poll_cq call takes in
-constexpr int kActiveBudget = 64;   // packets that a round sends for queue pairs with much to send
-constexpr int kPostBudget = 256;    // packets that a post sends inline
-constexpr int kTurn = 32;           // packets that a queue pair may send before the next one's turn
+constexpr int kBatch = 16;         // packets taken in before their answers are sent
+constexpr int kPollBudget = 256;   // packets that one ibv_poll_cq call takes in
+constexpr int kActiveBudget = 64;  // packets that a round sends for queue pairs with much to send
+constexpr int kPostBudget = 256;   // packets that a post sends inline
+constexpr int kTurn = 32;          // packets that a queue pair may send before the next one's turn
 constexpr int kDoorbellBudget = 64;
 // An empty poll looks at the clock only once in this many: the timers are milliseconds, a round is nanoseconds.
 constexpr unsigned kIdleClock = 16;
@@ -52,7 +52,8 @@ void Vf::Impl::take_doorbells() {
   while (oldest != nullptr) {
     QpImpl* qp = oldest;
     oldest = qp->next_rung;
-    qp->rung.exchange(false, std::memory_order_acq_rel);  // what was posted before is seen now, a later post rings again
+    qp->rung.exchange(false,
+                      std::memory_order_acq_rel);  // what was posted before is seen now, a later post rings again
     serve(*qp, kDoorbellBudget);
   }
 }

@@ -15,9 +15,9 @@ long raw_write(int fd, const void* buf, std::size_t n);
 // programs that expect low numbers, or close "all" of them up to a bound, are not disturbed.
 int raw_move_high(int fd);
 
-int raw_eventfd_semaphore();          // EFD_SEMAPHORE | EFD_CLOEXEC, high-numbered
-void raw_eventfd_renew(int fd);       // puts a fresh one in the place of an old one, O_NONBLOCK kept
-void raw_eventfd_write(int fd);       // adds 1
+int raw_eventfd_semaphore();     // EFD_SEMAPHORE | EFD_CLOEXEC, high-numbered
+void raw_eventfd_renew(int fd);  // puts a fresh one in the place of an old one, O_NONBLOCK kept
+void raw_eventfd_write(int fd);  // adds 1
 // Takes one; blocks unless O_NONBLOCK. 0 or a positive errno.
 int raw_eventfd_read(int fd);
 // Takes one without blocking whatever the descriptor's flags; false when there was none.

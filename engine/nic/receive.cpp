@@ -79,10 +79,16 @@ Vf::Impl::QpImpl* Vf::Impl::familiar(dp::VfId ingress, Bytes frame) const {
   if (frame.size() < kShortestFrame) return nullptr;
   std::uint32_t at = kBehindV6;  // offset of the BTH
   switch (load_be16(frame.data() + 12)) {
-    case wire::kEthertypeIpv4: at = kBehindV4; break;
-    case wire::kEthertypeIpv6: break;
-    case roce::kEthertypeV1: at = kBehindV1; break;
-    default: return nullptr;
+    case wire::kEthertypeIpv4:
+      at = kBehindV4;
+      break;
+    case wire::kEthertypeIpv6:
+      break;
+    case roce::kEthertypeV1:
+      at = kBehindV1;
+      break;
+    default:
+      return nullptr;
   }
   if (frame.size() < at + wire::kBthSize) return nullptr;
   QpImpl* qp = find_qp(wire::BthView(frame.data() + at).dest_qpn());

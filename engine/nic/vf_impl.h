@@ -136,8 +136,8 @@ struct Vf::Impl final : dp::ProgressClient {
   // ---- tables (vf.cpp), control lock held -------------------------------------------------------------------------
   std::int64_t allocate_qpn();  // -1: none left
   void free_qpn(std::uint32_t qpn) { freed_qpns.push_back(qpn); }
-  void add_qp(QpImpl& qp);      // makes it known to the engine; takes the progress lock
-  void remove_qp(QpImpl& qp);   // and the reverse: nothing of the engine refers to it afterwards
+  void add_qp(QpImpl& qp);             // makes it known to the engine; takes the progress lock
+  void remove_qp(QpImpl& qp);          // and the reverse: nothing of the engine refers to it afterwards
   PathState* path_state(dp::Path* p);  // progress lock held
 
   Nanos now() {
@@ -168,7 +168,7 @@ struct Vf::Impl final : dp::ProgressClient {
   Nanos status_written = 0, dirty_since = 0;
   unsigned idle_rounds = 0;
   std::uint64_t epoch = 0;
-  ib::TxPacket tx;  // scratch
+  ib::TxPacket tx;           // scratch
   int completions_left = 0;  // that the frames of this batch may still cause
   DropCounters drops;
   std::vector<std::unique_ptr<PathState>> paths;

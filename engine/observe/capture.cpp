@@ -17,10 +17,10 @@ constexpr std::size_t kFlushBytes = PcapngWriter::kDefaultBuffer / 2;
 constexpr int kPollMillis = 100;
 constexpr std::size_t kMaxComment = 1024;  // what the writer takes
 
-// A pipe is opened anew without blocking: setting O_NONBLOCK on the descriptor we were given would set it for the process
-// that gave it, too.
+// A pipe is opened anew without blocking: setting O_NONBLOCK on the descriptor we were given would set it for the
+// process that gave it, too.
 sw::UniqueFd without_blocking(sw::UniqueFd fd) {
-  struct stat st{};
+  struct stat st {};
   if (::fstat(fd.get(), &st) != 0 || !S_ISFIFO(st.st_mode)) return fd;
   sw::UniqueFd own(::open(fmt::format("/proc/self/fd/{}", fd.get()).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
   return own ? std::move(own) : std::move(fd);

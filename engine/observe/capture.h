@@ -33,7 +33,7 @@ struct CaptureResult {
 class Capture : public sw::FrameTap {
  public:
   struct Options {
-    std::uint32_t snaplen = 0;              // bytes of each frame that are kept; 0: all
+    std::uint32_t snaplen = 0;                   // bytes of each frame that are kept; 0: all
     std::shared_ptr<const PacketFilter> filter;  // null: every frame
     std::size_t buffer_bytes = 8u << 20;
     std::chrono::milliseconds patience{1000};
@@ -56,9 +56,9 @@ class Capture : public sw::FrameTap {
  private:
   enum class RecordKind : std::uint8_t { frame, interface };
   struct Record {
-    std::uint64_t time;     // ns since 1970
-    std::uint32_t length;   // bytes that follow, the comment after them
-    std::uint32_t original; // of the frame
+    std::uint64_t time;      // ns since 1970
+    std::uint32_t length;    // bytes that follow, the comment after them
+    std::uint32_t original;  // of the frame
     std::uint16_t vf_id;
     std::uint16_t comment;  // its length
     RecordKind kind;
@@ -81,7 +81,7 @@ class Capture : public sw::FrameTap {
   std::condition_variable changed_;
   std::vector<std::uint8_t> filling_;
   std::uint64_t lost_ = 0;
-  bool lossy_ = false;      // the writer made no progress for `patience`
+  bool lossy_ = false;  // the writer made no progress for `patience`
   bool begun_ = false;
   bool finishing_ = false;  // no more frames come
   bool ended_ = false;      // nothing is written any more

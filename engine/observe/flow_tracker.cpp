@@ -6,9 +6,7 @@
 
 namespace softrnic::observe {
 
-FlowKey flow_of(const sw::Ingress& from, const Packet& p) {
-  return {from, p.dest_qpn(), p.src_qpn()};
-}
+FlowKey flow_of(const sw::Ingress& from, const Packet& p) { return {from, p.dest_qpn(), p.src_qpn()}; }
 
 std::size_t FlowTracker::Hash::operator()(const FlowKey& k) const {
   std::uint64_t h = std::uint64_t{k.dest_qpn} << 32 | k.src_qpn;

@@ -92,12 +92,8 @@ bool Packet::parse(MutableBytes frame) {
   return true;
 }
 
-std::uint32_t Packet::dest_qpn() const {
-  return wire::BthView(frame_.data() + bth_).dest_qpn();
-}
-std::uint32_t Packet::psn() const {
-  return wire::BthView(frame_.data() + bth_).psn();
-}
+std::uint32_t Packet::dest_qpn() const { return wire::BthView(frame_.data() + bth_).dest_qpn(); }
+std::uint32_t Packet::psn() const { return wire::BthView(frame_.data() + bth_).psn(); }
 
 std::uint32_t Packet::src_qpn() const {
   if (info_->deth == 0 || rx_.transport.size() < info_->header_len) return 0;
@@ -154,9 +150,7 @@ bool Packet::find(Layer layer, std::size_t* offset, std::size_t* length) const {
   return false;
 }
 
-std::uint32_t Packet::icrc_error() const {
-  return wire::detail::load_le32(frame_.data() + icrc_) ^ roce::icrc_of(rx_);
-}
+std::uint32_t Packet::icrc_error() const { return wire::detail::load_le32(frame_.data() + icrc_) ^ roce::icrc_of(rx_); }
 
 void Packet::recompute(std::uint32_t icrc_error) {
   std::uint8_t* l3 = frame_.data() + l3_;

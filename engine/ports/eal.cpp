@@ -61,9 +61,7 @@ int start_eal(const EalOptions& options, std::string* why) {
   return 0;
 }
 
-void set_eal_log(std::FILE* log) {
-  rte_openlog_stream(log);
-}
+void set_eal_log(std::FILE* log) { rte_openlog_stream(log); }
 
 int run_on_lcore(std::function<void()> work) {
   lcore_work = std::move(work);
@@ -72,8 +70,6 @@ int run_on_lcore(std::function<void()> work) {
   return -rte_eal_remote_launch(lcore_main, nullptr, lcore);
 }
 
-void wait_for_lcore() {
-  rte_eal_mp_wait_lcore();
-}
+void wait_for_lcore() { rte_eal_mp_wait_lcore(); }
 
 }  // namespace softrnic::ports

@@ -17,9 +17,7 @@ struct EalOptions {
 };
 
 // MiB for that many ports of the largest MTU.
-constexpr unsigned memory_for_ports(std::size_t ports) {
-  return 16 + 56 * static_cast<unsigned>(ports);
-}
+constexpr unsigned memory_for_ports(std::size_t ports) { return 16 + 56 * static_cast<unsigned>(ports); }
 
 // Starts the EAL with one worker lcore; both may run on every CPU this process may use. At most once in a process.
 // Takes about 0.1 s, most of which is spent measuring the clock. 0, or an errno value and `why`.

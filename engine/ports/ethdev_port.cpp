@@ -170,18 +170,10 @@ EthdevPort::~EthdevPort() {
   rte_mempool_free(d.pool);
 }
 
-const std::string& EthdevPort::name() const {
-  return impl_->device_name;
-}
-std::uint32_t EthdevPort::mtu() const {
-  return impl_->mtu;
-}
-const neigh::Mac& EthdevPort::device_mac() const {
-  return impl_->mac;
-}
-unsigned EthdevPort::kernel_ifindex() const {
-  return impl_->ifindex;
-}
+const std::string& EthdevPort::name() const { return impl_->device_name; }
+std::uint32_t EthdevPort::mtu() const { return impl_->mtu; }
+const neigh::Mac& EthdevPort::device_mac() const { return impl_->mac; }
+unsigned EthdevPort::kernel_ifindex() const { return impl_->ifindex; }
 
 bool EthdevPort::link_up() const {
   rte_eth_link link{};
@@ -261,11 +253,7 @@ bool EthdevPort::flush() {
   return d.tx_count == 0;
 }
 
-unsigned EthdevPort::unsent() const {
-  return impl_->tx_count;
-}
-std::uint64_t EthdevPort::taken() const {
-  return impl_->taken;
-}
+unsigned EthdevPort::unsent() const { return impl_->tx_count; }
+std::uint64_t EthdevPort::taken() const { return impl_->taken; }
 
 }  // namespace softrnic::ports

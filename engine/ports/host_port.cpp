@@ -131,9 +131,7 @@ void HostPort::on_frame(Nanos now, MutableBytes frame, OnFrame on_frame_callback
   }
 }
 
-bool HostPort::has_room() {
-  return device_->has_room() || drop_if_stalled();
-}
+bool HostPort::has_room() { return device_->has_room() || drop_if_stalled(); }
 
 MutableBytes HostPort::begin_frame() {
   if (device_->unsent() == 0) progress_ = now_;

@@ -77,13 +77,13 @@ class HostPort final : public sw::Uplink {
   std::unique_ptr<EthdevPort> device_;
   const neigh::Mac mac_;
   neigh::HostStack host_;
-  std::vector<std::uint16_t> vlans_;  // that the port is in; each has the link-local address
+  std::vector<std::uint16_t> vlans_;         // that the port is in; each has the link-local address
   std::map<Gid, unsigned, GidLess> groups_;  // multicast groups of the VFs, and how many VFs are members
   std::unique_ptr<PacketWakeup> wakeup_;
-  Nanos now_ = 0;        // of the last call that said it
-  Nanos progress_ = 0;        // when the device last took frames, or had none to take
-  std::uint64_t taken_ = 0;   // how many it had taken then
-  bool own_waits_ = false;    // the host has frames that the device has no room for
+  Nanos now_ = 0;            // of the last call that said it
+  Nanos progress_ = 0;       // when the device last took frames, or had none to take
+  std::uint64_t taken_ = 0;  // how many it had taken then
+  bool own_waits_ = false;   // the host has frames that the device has no room for
   std::function<void(const neigh::HostEvent&)> on_event_;
   Counters counters_;
 };

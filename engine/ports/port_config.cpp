@@ -67,9 +67,7 @@ std::string to_string(const Gid& ip) {
   return ::inet_ntop(v4 ? AF_INET : AF_INET6, ip.raw + (v4 ? 12 : 0), text, sizeof(text));
 }
 
-std::string to_string(const neigh::Mac& mac) {
-  return fmt::format("{:02x}", fmt::join(mac, ":"));
-}
+std::string to_string(const neigh::Mac& mac) { return fmt::format("{:02x}", fmt::join(mac, ":")); }
 
 bool parse_address(std::string_view text, neigh::OwnAddress* out, std::string* why) {
   if (!take_vlan(&text, &out->vlan, why) || !parse_prefix(text, &out->ip, &out->prefix_length, why)) return false;
@@ -214,9 +212,7 @@ bool parse_config(std::string_view text, std::vector<PortConfig>* out, std::stri
   return true;
 }
 
-std::string device_name(std::string_view device) {
-  return std::string(device.substr(0, device.find(',')));
-}
+std::string device_name(std::string_view device) { return std::string(device.substr(0, device.find(','))); }
 
 std::string device_argument(std::string_view device, std::string_view key) {
   auto at = device.find(',');

@@ -26,14 +26,14 @@ struct PortConfig {
 
 inline constexpr std::size_t kMaxPorts = 32;
 
-// Takes in one setting as the command line (--KEY VALUE) and the configuration file (KEY VALUE) name it. "port" begins a
-// port with a device; ip, route, mac, mtu and detect-duplicates (value "yes" or "no") are properties of the last one.
+// Takes in one setting as the command line (--KEY VALUE) and the configuration file (KEY VALUE) name it. "port" begins
+// a port with a device; ip, route, mac, mtu and detect-duplicates (value "yes" or "no") are properties of the last one.
 // False with a sentence in *why when there is no such setting, the value makes no sense, or it contradicts an earlier
 // one: two ports with the same device, MAC or address, or a gateway that is on no link of its port.
 bool set_property(std::vector<PortConfig>* ports, std::string_view key, std::string_view value, std::string* why);
 
-// Reads a configuration file: lines "KEY VALUE" as for set_property(), "#" starts a comment. False with "line N: ..." in
-// *why at the first mistake.
+// Reads a configuration file: lines "KEY VALUE" as for set_property(), "#" starts a comment. False with "line N: ..."
+// in *why at the first mistake.
 bool parse_config(std::string_view text, std::vector<PortConfig>* out, std::string* why);
 
 // "10.0.0.1/24" or "fd00::1/64", "%VLAN" (1 to 4094) behind it for a tagged one; without a prefix length the address is

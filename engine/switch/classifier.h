@@ -44,10 +44,10 @@ class Classifier {
   // The VF is gone: leaves all its groups. Returns them.
   std::vector<Gid> forget(std::uint16_t vf);
 
-  // `frame` came from the VF `source`; it must be in the VLAN of its source address. Where the destination is an address of this NIC, or the source's network has no
-  // uplink, it goes to the VF that owns the queue pair; else out by the uplink. Multicast packets (destination QPN
-  // 0xFFFFFF, IBA 9.2.3) go to the other members of the group and to the network; a sender's own copy is its own
-  // business (IBA 10.5.2.2).
+  // `frame` came from the VF `source`; it must be in the VLAN of its source address. Where the destination is an
+  // address of this NIC, or the source's network has no uplink, it goes to the VF that owns the queue pair; else out by
+  // the uplink. Multicast packets (destination QPN 0xFFFFFF, IBA 9.2.3) go to the other members of the group and to the
+  // network; a sender's own copy is its own business (IBA 10.5.2.2).
   Verdict classify(Bytes frame, std::uint16_t source);
   // `frame` came in by an uplink: for an address of that network and VLAN, or a multicast group.
   Verdict classify_from(Bytes frame, int uplink);

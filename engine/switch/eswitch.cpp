@@ -13,8 +13,8 @@
 #include <map>
 #include <mutex>
 
-#include "engine/datapath/wakeup.h"
 #include "engine/datapath/fences.h"
+#include "engine/datapath/wakeup.h"
 #include "engine/nic/clock.h"
 #include "engine/nic/raw_io.h"
 #include "engine/switch/classifier.h"
@@ -24,11 +24,11 @@
 namespace softrnic::sw {
 namespace {
 
-constexpr int kBudget = 32;                   // frames of a port in one turn
-constexpr Nanos kSpin = 100'000;              // a port is polled so long after its last frame
-constexpr Nanos kHeldBackSpin = 1'000'000;    // so long it polls for room when all it has is held back
-constexpr Nanos kHeldBackSleep = 1'000'000;   // then it sleeps so long at a time
-constexpr Nanos kScan = 1'000'000'000;        // a sleeping switch looks at every ring so often, whatever the inbox says
+constexpr int kBudget = 32;                  // frames of a port in one turn
+constexpr Nanos kSpin = 100'000;             // a port is polled so long after its last frame
+constexpr Nanos kHeldBackSpin = 1'000'000;   // so long it polls for room when all it has is held back
+constexpr Nanos kHeldBackSleep = 1'000'000;  // then it sleeps so long at a time
+constexpr Nanos kScan = 1'000'000'000;       // a sleeping switch looks at every ring so often, whatever the inbox says
 
 unsigned allowed_cpus() {
   cpu_set_t set;
@@ -327,8 +327,12 @@ bool ESwitch::Impl::forward(SwitchPort& from, const dp::RingConsumer::Entry& ent
   add(c.tx_frames, 1);
   add(c.tx_bytes, entry.length);
   switch (verdict.kind) {
-    case Verdict::Kind::malformed: add(c.tx_malformed, 1); break;
-    case Verdict::Kind::bad_source: add(c.tx_bad_source, 1); break;
+    case Verdict::Kind::malformed:
+      add(c.tx_malformed, 1);
+      break;
+    case Verdict::Kind::bad_source:
+      add(c.tx_bad_source, 1);
+      break;
     case Verdict::Kind::forward:
       if (targets.empty() && verdict.uplink == kNoUplink) add(c.tx_unknown_destination, 1);
       break;
@@ -394,8 +398,12 @@ void ESwitch::Impl::forward_from(int uplink, Bytes bytes) {
   p.from.uplink = uplink;
   if (bytes.size() <= dp::kMaxFrame) p.to = classifier.classify_from(bytes, uplink);
   switch (p.to.kind) {
-    case Verdict::Kind::malformed: add(c.tx_malformed, 1); break;
-    case Verdict::Kind::bad_source: add(c.tx_bad_source, 1); break;
+    case Verdict::Kind::malformed:
+      add(c.tx_malformed, 1);
+      break;
+    case Verdict::Kind::bad_source:
+      add(c.tx_bad_source, 1);
+      break;
     case Verdict::Kind::forward:
       if (std::ranges::none_of(p.to.destinations, [this](std::uint16_t id) { return ports[id] != nullptr; }))
         add(c.tx_unknown_destination, 1);
@@ -441,8 +449,8 @@ void ESwitch::Impl::flush() {
   dirty.clear();
 }
 
-// Forwards all that a dead process has left in its ring: a peer may wait for its last acknowledgement (rule 10). Bounded by
-// the ring, in case it is not dead.
+// Forwards all that a dead process has left in its ring: a peer may wait for its last acknowledgement (rule 10).
+// Bounded by the ring, in case it is not dead.
 void ESwitch::Impl::empty(SwitchPort& port) {
   departing = true;
   dp::RingConsumer::Entry entry;

@@ -1,5 +1,5 @@
-// The embedded switch: takes frames from the VFs' rings and puts them into others, as the queue pair number in a frame's
-// BTH says. Marks of route barriers pass in order with the frames. Single-threaded inside run(); the control
+// The embedded switch: takes frames from the VFs' rings and puts them into others, as the queue pair number in a
+// frame's BTH says. Marks of route barriers pass in order with the frames. Single-threaded inside run(); the control
 // functions may be called from any thread and take effect in the order of the calls.
 #pragma once
 
@@ -20,9 +20,9 @@
 
 namespace softrnic::sw {
 
-// Sees every frame that passes the switch, on the switch's thread: as it came, or, when it was disturbed, as it goes on,
-// with a comment. `source_vf` is kNoVf for those from a network. on_frame() may block: the rings fill up behind it, and
-// the senders wait.
+// Sees every frame that passes the switch, on the switch's thread: as it came, or, when it was disturbed, as it goes
+// on, with a comment. `source_vf` is kNoVf for those from a network. on_frame() may block: the rings fill up behind it,
+// and the senders wait.
 class FrameTap {
  public:
   virtual ~FrameTap() = default;
@@ -32,17 +32,17 @@ class FrameTap {
 // Counters of a VF or an uplink at the switch. rx: towards it, tx: from it.
 struct PortCounters {
   std::uint64_t tx_frames = 0, tx_bytes = 0, rx_frames = 0, rx_bytes = 0;
-  std::uint64_t rx_out_of_buffer = 0;      // its queue was full: dropped
-  std::uint64_t tx_malformed = 0;          // no valid RoCE frame, or a mark for nobody
-  std::uint64_t tx_bad_source = 0;         // source address or source QPN is not the sender's, or is ours
-  std::uint64_t tx_unknown_destination = 0;// nobody owns the queue pair number, or is in the multicast group
+  std::uint64_t rx_out_of_buffer = 0;        // its queue was full: dropped
+  std::uint64_t tx_malformed = 0;            // no valid RoCE frame, or a mark for nobody
+  std::uint64_t tx_bad_source = 0;           // source address or source QPN is not the sender's, or is ours
+  std::uint64_t tx_unknown_destination = 0;  // nobody owns the queue pair number, or is in the multicast group
 };
 
 struct ESwitchOptions {
   // Bytes that wait for a VF whose ring is full. Beyond that its senders wait too, as long as it takes frames.
   std::size_t queue_limit = 4u << 20;
-  // A VF that took nothing for so long while its queue was full is stalled: what more comes for it is dropped and counted
-  // until it takes frames again, so that it holds up nobody.
+  // A VF that took nothing for so long while its queue was full is stalled: what more comes for it is dropped and
+  // counted until it takes frames again, so that it holds up nobody.
   Nanos stall_timeout = 20'000'000;
   // What frames pass between ingress and forwarding while it is active; may be null. wake() after it has got work to do
   // earlier than it said.
@@ -71,8 +71,8 @@ class ESwitch {
   int eventfd() const;
 
   void attach(Port port);
-  // The VF's process has ended. What it had sent is still forwarded; what is on its way to it is dropped. `done` is called
-  // on the switch's thread when the switch has nothing more to do with the VF.
+  // The VF's process has ended. What it had sent is still forwarded; what is on its way to it is dropped. `done` is
+  // called on the switch's thread when the switch has nothing more to do with the VF.
   void detach(std::uint16_t vf_id, std::function<void()> done);
   // The networks that this NIC is on. Only before run().
   void set_uplinks(std::vector<std::shared_ptr<Uplink>> uplinks);

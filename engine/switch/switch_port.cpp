@@ -19,7 +19,9 @@ std::uint16_t mark_source(const FrameQueue::Item& item) {
 }  // namespace
 
 SwitchPort::SwitchPort(ESwitch::Port memory, std::size_t queue_limit, std::shared_ptr<AtomicPortCounters> counters)
-    : memory_(std::move(memory)), queue_limit_(queue_limit), counters_(std::move(counters)),
+    : memory_(std::move(memory)),
+      queue_limit_(queue_limit),
+      counters_(std::move(counters)),
       inbox_(*memory_.inbox->as<dp::Inbox>()) {
   const std::uint64_t second = dp::ring_bytes(memory_.ring_size);
   in_.open(memory_.channel->as<dp::RingHeader>(), memory_.channel->as<std::uint8_t>(dp::kRingDataOffset),

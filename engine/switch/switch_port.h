@@ -57,9 +57,9 @@ class SwitchPort {
   bool counted_as_polling() const;
 
   // Membership of the switch's lists.
-  bool hot = false;         // ports to poll
-  bool dirty = false;       // ports with entries that the VF may have to be woken for
-  Nanos last_active = 0;    // when it last had a frame
+  bool hot = false;       // ports to poll
+  bool dirty = false;     // ports with entries that the VF may have to be woken for
+  Nanos last_active = 0;  // when it last had a frame
 
  private:
   bool put(const FrameQueue::Item& item);
@@ -72,7 +72,7 @@ class SwitchPort {
   dp::RingProducer out_;
   FrameQueue queue_;
   std::bitset<dp::kInboxSlots> mark_waiting_;  // by source VF
-  bool blocked_ = false;         // `blocked_since_` and `taken_then_` count
+  bool blocked_ = false;                       // `blocked_since_` and `taken_then_` count
   Nanos blocked_since_ = 0;
   std::uint64_t taken_then_ = 0;
 };

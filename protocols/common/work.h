@@ -88,10 +88,10 @@ struct Completion {
   std::uint32_t byte_len = 0;
   std::uint32_t imm_or_rkey = 0;  // immediate data as on the wire (big-endian), or the invalidated R_Key
   std::uint32_t qp_num = 0;
-  std::uint32_t src_qp = 0;       // UD receive completions
+  std::uint32_t src_qp = 0;  // UD receive completions
   std::uint16_t pkey_index = 0;
   std::uint16_t slid = 0;
-  bool solicited = false;         // arms for solicited_only: SE bit, or an error (IBA 11.4.2.2)
+  bool solicited = false;  // arms for solicited_only: SE bit, or an error (IBA 11.4.2.2)
 };
 
 // enum ibv_event_type.

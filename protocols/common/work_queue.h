@@ -19,19 +19,19 @@ namespace softrnic {
 struct SendWqe {
   std::uint64_t wr_id = 0;
   WrOpcode opcode = WrOpcode::send;
-  std::uint8_t flags = 0;          // kSend*
-  std::uint16_t num_sge = 0;       // 0 with kSendInline: the data lies in the queue itself
-  std::uint32_t length = 0;        // bytes of the message (sum of the elements)
-  std::uint32_t imm_or_inv = 0;    // immediate data as on the wire, or the R_Key to invalidate
+  std::uint8_t flags = 0;        // kSend*
+  std::uint16_t num_sge = 0;     // 0 with kSendInline: the data lies in the queue itself
+  std::uint32_t length = 0;      // bytes of the message (sum of the elements)
+  std::uint32_t imm_or_inv = 0;  // immediate data as on the wire, or the R_Key to invalidate
   std::uint32_t rkey = 0;
   std::uint64_t remote_addr = 0;
-  std::uint64_t compare = 0;       // compare value of CmpSwap
-  std::uint64_t swap_or_add = 0;   // swap value, or addend of FetchAdd
-  MemoryPort::MwBind bind{};       // bind_mw only
-  std::uint32_t remote_qpn = 0;    // UD
-  std::uint32_t remote_qkey = 0;   // UD
-  std::uint32_t ah = 0;            // UD: the engine's address-handle number
-  std::uint32_t first_psn = 0;     // written by the requester when it starts the request
+  std::uint64_t compare = 0;      // compare value of CmpSwap
+  std::uint64_t swap_or_add = 0;  // swap value, or addend of FetchAdd
+  MemoryPort::MwBind bind{};      // bind_mw only
+  std::uint32_t remote_qpn = 0;   // UD
+  std::uint32_t remote_qkey = 0;  // UD
+  std::uint32_t ah = 0;           // UD: the engine's address-handle number
+  std::uint32_t first_psn = 0;    // written by the requester when it starts the request
   std::uint32_t last_psn = 0;
 };
 
@@ -39,8 +39,11 @@ class SendQueue {
  public:
   // `depth` requests of up to `max_sge` elements or `max_inline` bytes each. All at least 1 except max_inline.
   SendQueue(std::uint32_t depth, std::uint32_t max_sge, std::uint32_t max_inline)
-      : depth_(depth), mask_(round_up_pow2(depth) - 1), stride_(stride_for(max_sge, max_inline)),
-        wqes_(mask_ + 1), data_(static_cast<std::size_t>(stride_) * (mask_ + 1)) {}
+      : depth_(depth),
+        mask_(round_up_pow2(depth) - 1),
+        stride_(stride_for(max_sge, max_inline)),
+        wqes_(mask_ + 1),
+        data_(static_cast<std::size_t>(stride_) * (mask_ + 1)) {}
 
   std::uint32_t depth() const { return depth_; }
 
@@ -90,9 +93,7 @@ class SendQueue {
     if (max_inline > s) s = max_inline;
     return (s + 15u) & ~15u;
   }
-  std::uint8_t* data(const SendWqe* w) {
-    return data_.data() + static_cast<std::size_t>(w - wqes_.data()) * stride_;
-  }
+  std::uint8_t* data(const SendWqe* w) { return data_.data() + static_cast<std::size_t>(w - wqes_.data()) * stride_; }
 
   const std::uint32_t depth_, mask_, stride_;
   std::vector<SendWqe> wqes_;
@@ -106,7 +107,10 @@ class SendQueue {
 class RecvQueue {
  public:
   RecvQueue(std::uint32_t depth, std::uint32_t max_sge)
-      : depth_(depth), mask_(SendQueue::round_up_pow2(depth) - 1), max_sge_(max_sge), wqes_(mask_ + 1),
+      : depth_(depth),
+        mask_(SendQueue::round_up_pow2(depth) - 1),
+        max_sge_(max_sge),
+        wqes_(mask_ + 1),
         sges_(static_cast<std::size_t>(max_sge) * (mask_ + 1)) {}
 
   std::uint32_t depth() const { return depth_; }

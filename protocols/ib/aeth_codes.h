@@ -40,8 +40,8 @@ constexpr std::uint32_t decode_credits(std::uint8_t code) {
 
 // Waiting time of an RNR timer code 0..31 (IBA table 45).
 constexpr Nanos rnr_timer_ns(std::uint8_t code) {
-  constexpr std::uint32_t kHundredthsOfMs[32] = {65536, 1,   2,   3,   4,    6,    8,    12,   16,   24,   32,
-                                                 48,    64,  96,  128, 192,  256,  384,  512,  768,  1024, 1536,
+  constexpr std::uint32_t kHundredthsOfMs[32] = {65536, 1,    2,    3,    4,    6,     8,     12,    16,    24,   32,
+                                                 48,    64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536,
                                                  2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
   return Nanos{kHundredthsOfMs[code & 31]} * 10'000;
 }

@@ -11,15 +11,13 @@
 namespace softrnic::ib {
 
 // True for the requests that are a message of data packets.
-constexpr bool is_data(WrOpcode op) {
-  return op <= WrOpcode::send_with_imm || op == WrOpcode::send_with_inv;
-}
+constexpr bool is_data(WrOpcode op) { return op <= WrOpcode::send_with_imm || op == WrOpcode::send_with_inv; }
 
 // What a request's packets look like.
 struct DataOp {
   Op first, middle, last, only;
-  bool reth;         // RETH in the first packet
-  bool solicitable;  // SE is allowed on the last packet (IBA 9.2.3)
+  bool reth;                                         // RETH in the first packet
+  bool solicitable;                                  // SE is allowed on the last packet (IBA 9.2.3)
   enum Tail : std::uint8_t { none, imm, inv } tail;  // header of the last packet
 };
 

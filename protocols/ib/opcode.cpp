@@ -41,27 +41,27 @@ constexpr void add(Table& t, std::uint8_t opcode, const char* name, OpKind kind,
 }
 
 // SEND and RDMA WRITE exist on RC and UC with the same layouts.
-#define SOFTRNIC_SEND_WRITE(T, BASE)                                                                                  \
-  add(t, opcode_of(BASE, Op::send_first), T " SEND First", OpKind::send, kFirst, 0, PayloadRule::full, true);         \
-  add(t, opcode_of(BASE, Op::send_middle), T " SEND Middle", OpKind::send, kMiddle, 0, PayloadRule::full, true);      \
-  add(t, opcode_of(BASE, Op::send_last), T " SEND Last", OpKind::send, kLast, 0, PayloadRule::one_to_mtu, true);      \
-  add(t, opcode_of(BASE, Op::send_last_imm), T " SEND Last with Immediate", OpKind::send, kLast, kImm,                \
-      PayloadRule::one_to_mtu, true);                                                                                 \
-  add(t, opcode_of(BASE, Op::send_only), T " SEND Only", OpKind::send, kOnly, 0, PayloadRule::up_to_mtu, true);       \
-  add(t, opcode_of(BASE, Op::send_only_imm), T " SEND Only with Immediate", OpKind::send, kOnly, kImm,                \
-      PayloadRule::up_to_mtu, true);                                                                                  \
-  add(t, opcode_of(BASE, Op::write_first), T " RDMA WRITE First", OpKind::write, kFirst, kReth, PayloadRule::full,    \
-      true);                                                                                                          \
-  add(t, opcode_of(BASE, Op::write_middle), T " RDMA WRITE Middle", OpKind::write, kMiddle, 0, PayloadRule::full,     \
-      true);                                                                                                          \
-  add(t, opcode_of(BASE, Op::write_last), T " RDMA WRITE Last", OpKind::write, kLast, 0, PayloadRule::one_to_mtu,     \
-      true);                                                                                                          \
-  add(t, opcode_of(BASE, Op::write_last_imm), T " RDMA WRITE Last with Immediate", OpKind::write, kLast, kImm,        \
-      PayloadRule::one_to_mtu, true);                                                                                 \
-  add(t, opcode_of(BASE, Op::write_only), T " RDMA WRITE Only", OpKind::write, kOnly, kReth, PayloadRule::up_to_mtu,  \
-      true);                                                                                                          \
-  add(t, opcode_of(BASE, Op::write_only_imm), T " RDMA WRITE Only with Immediate", OpKind::write, kOnly,              \
-      kReth | kImm, PayloadRule::up_to_mtu, true)
+#define SOFTRNIC_SEND_WRITE(T, BASE)                                                                                   \
+  add(t, opcode_of(BASE, Op::send_first), T " SEND First", OpKind::send, kFirst, 0, PayloadRule::full, true);          \
+  add(t, opcode_of(BASE, Op::send_middle), T " SEND Middle", OpKind::send, kMiddle, 0, PayloadRule::full, true);       \
+  add(t, opcode_of(BASE, Op::send_last), T " SEND Last", OpKind::send, kLast, 0, PayloadRule::one_to_mtu, true);       \
+  add(t, opcode_of(BASE, Op::send_last_imm), T " SEND Last with Immediate", OpKind::send, kLast, kImm,                 \
+      PayloadRule::one_to_mtu, true);                                                                                  \
+  add(t, opcode_of(BASE, Op::send_only), T " SEND Only", OpKind::send, kOnly, 0, PayloadRule::up_to_mtu, true);        \
+  add(t, opcode_of(BASE, Op::send_only_imm), T " SEND Only with Immediate", OpKind::send, kOnly, kImm,                 \
+      PayloadRule::up_to_mtu, true);                                                                                   \
+  add(t, opcode_of(BASE, Op::write_first), T " RDMA WRITE First", OpKind::write, kFirst, kReth, PayloadRule::full,     \
+      true);                                                                                                           \
+  add(t, opcode_of(BASE, Op::write_middle), T " RDMA WRITE Middle", OpKind::write, kMiddle, 0, PayloadRule::full,      \
+      true);                                                                                                           \
+  add(t, opcode_of(BASE, Op::write_last), T " RDMA WRITE Last", OpKind::write, kLast, 0, PayloadRule::one_to_mtu,      \
+      true);                                                                                                           \
+  add(t, opcode_of(BASE, Op::write_last_imm), T " RDMA WRITE Last with Immediate", OpKind::write, kLast, kImm,         \
+      PayloadRule::one_to_mtu, true);                                                                                  \
+  add(t, opcode_of(BASE, Op::write_only), T " RDMA WRITE Only", OpKind::write, kOnly, kReth, PayloadRule::up_to_mtu,   \
+      true);                                                                                                           \
+  add(t, opcode_of(BASE, Op::write_only_imm), T " RDMA WRITE Only with Immediate", OpKind::write, kOnly, kReth | kImm, \
+      PayloadRule::up_to_mtu, true)
 
 constexpr Table make_table() {
   Table t{};
@@ -73,8 +73,7 @@ constexpr Table make_table() {
   rc(Op::read_request, "RC RDMA READ Request", OpKind::read_request, kOnly, kReth, PayloadRule::empty, true);
   rc(Op::read_resp_first, "RC RDMA READ response First", OpKind::read_response, kFirst, kAeth, PayloadRule::full,
      false);
-  rc(Op::read_resp_middle, "RC RDMA READ response Middle", OpKind::read_response, kMiddle, 0, PayloadRule::full,
-     false);
+  rc(Op::read_resp_middle, "RC RDMA READ response Middle", OpKind::read_response, kMiddle, 0, PayloadRule::full, false);
   rc(Op::read_resp_last, "RC RDMA READ response Last", OpKind::read_response, kLast, kAeth, PayloadRule::one_to_mtu,
      false);
   rc(Op::read_resp_only, "RC RDMA READ response Only", OpKind::read_response, kOnly, kAeth, PayloadRule::up_to_mtu,

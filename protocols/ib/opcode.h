@@ -60,10 +60,10 @@ struct OpcodeInfo {
   OpKind kind = OpKind::none;
   PayloadRule payload = PayloadRule::empty;
   bool request = false;
-  bool first = false;  // begins a message (First or Only)
-  bool last = false;   // ends a message (Last or Only)
-  bool imm = false;    // carries ImmDt
-  bool inv = false;    // carries IETH
+  bool first = false;           // begins a message (First or Only)
+  bool last = false;            // ends a message (Last or Only)
+  bool imm = false;             // carries ImmDt
+  bool inv = false;             // carries IETH
   std::uint8_t header_len = 0;  // BTH and extended headers
   // Offsets from the BTH's first byte; 0 when the header is absent.
   std::uint8_t deth = 0, reth = 0, atomic_eth = 0, aeth = 0, atomic_ack_eth = 0, imm_dt = 0, ieth = 0;

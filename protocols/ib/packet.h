@@ -12,11 +12,11 @@ namespace softrnic::ib {
 // A received packet. The framing has checked lengths, ICRC and addresses; the engine has found the QP
 // and checked that the packet comes from where the QP is connected to.
 struct RxPacket {
-  Bytes bth;                        // BTH, extended headers, payload and pad; without the ICRC
+  Bytes bth;                          // BTH, extended headers, payload and pad; without the ICRC
   const std::uint8_t* grh = nullptr;  // the 40 bytes a UD receive places before the payload, or null
   std::uint8_t sl = 0;
-  bool has_grh = false;             // sets the completion's GRH flag
-  bool ce_marked = false;           // ECN congestion experienced
+  bool has_grh = false;    // sets the completion's GRH flag
+  bool ce_marked = false;  // ECN congestion experienced
 };
 
 // Where the payload of an outgoing packet lies: `length` bytes starting `offset` bytes into the
@@ -32,7 +32,10 @@ struct PayloadRef {
   int count = 0;
   std::uint32_t length = 0;  // total bytes, without pad
 
-  void clear() { count = 0; length = 0; }
+  void clear() {
+    count = 0;
+    length = 0;
+  }
   void add(const std::uint8_t* data, std::uint32_t len, bool app) {
     pieces[count++] = {data, len, app};
     length += len;
@@ -45,10 +48,10 @@ struct TxPacket {
   static constexpr int kMaxHeader = 12 + 8 + 28 + 4;
   std::uint8_t header[kMaxHeader];
   std::uint8_t header_len = 0;
-  std::uint8_t pad = 0;      // 0..3
-  bool is_request = false;   // false: ACK, NAK, READ response, atomic ACK
+  std::uint8_t pad = 0;     // 0..3
+  bool is_request = false;  // false: ACK, NAK, READ response, atomic ACK
   std::uint32_t dest_qpn = 0;
-  std::uint32_t ah = 0;      // UD: the work request's address handle
+  std::uint32_t ah = 0;  // UD: the work request's address handle
   PayloadRef payload;
 };
 

@@ -13,9 +13,12 @@ namespace {
 
 std::uint8_t transport_of(QpType type) {
   switch (type) {
-    case QpType::uc: return kTransportUc;
-    case QpType::ud: return kTransportUd;
-    default: return kTransportRc;
+    case QpType::uc:
+      return kTransportUc;
+    case QpType::ud:
+      return kTransportUd;
+    default:
+      return kTransportRc;
   }
 }
 
@@ -67,9 +70,14 @@ void Qp::Impl::start_receiving() {
 void Qp::Impl::start_sending(QpState from) {
   if (from == QpState::rtr) {
     switch (core.init.type) {
-      case QpType::uc: uc.start_sending(); break;
-      case QpType::ud: ud.start_sending(); break;
-      default: requester.start();
+      case QpType::uc:
+        uc.start_sending();
+        break;
+      case QpType::ud:
+        ud.start_sending();
+        break;
+      default:
+        requester.start();
     }
   }
   if (from == QpState::sqe) core.send.end_flush(core.init.sq->tail());
@@ -79,9 +87,14 @@ void Qp::Impl::start_sending(QpState from) {
 void Qp::Impl::drain(bool notify) {
   core.attrs.sq_draining = true;
   switch (core.init.type) {
-    case QpType::uc: uc.drain(notify); break;
-    case QpType::ud: ud.drain(notify); break;
-    default: requester.drain(notify);
+    case QpType::uc:
+      uc.drain(notify);
+      break;
+    case QpType::ud:
+      ud.drain(notify);
+      break;
+    default:
+      requester.drain(notify);
   }
 }
 
@@ -135,8 +148,12 @@ void Qp::modify(Nanos, QpState to, const QpAttrs& attrs, bool notify_sqd) {
   }
   core.state = to;
   switch (to) {
-    case QpState::reset: i.enter_reset(); break;
-    case QpState::rtr: i.start_receiving(); break;
+    case QpState::reset:
+      i.enter_reset();
+      break;
+    case QpState::rtr:
+      i.start_receiving();
+      break;
     case QpState::rts:
       if (from != QpState::rts) i.start_sending(from);
       break;
@@ -144,7 +161,8 @@ void Qp::modify(Nanos, QpState to, const QpAttrs& attrs, bool notify_sqd) {
       if (from == QpState::rts) i.drain(notify_sqd);
       if (core.init.type == QpType::rc) i.responder.resize();
       break;
-    default: break;
+    default:
+      break;
   }
 }
 
@@ -167,9 +185,14 @@ void Qp::on_packet(Nanos now, MemoryPort& mem, const RxPacket& packet) {
     core.raise(AsyncEvent::comm_est);
   }
   switch (core.init.type) {
-    case QpType::uc: i.uc.on_packet(mem, info, packet, payload_len); return;
-    case QpType::ud: i.ud.on_packet(mem, info, packet, payload_len); return;
-    default: break;
+    case QpType::uc:
+      i.uc.on_packet(mem, info, packet, payload_len);
+      return;
+    case QpType::ud:
+      i.ud.on_packet(mem, info, packet, payload_len);
+      return;
+    default:
+      break;
   }
   if (info.request) {
     i.responder.on_request(now, mem, info, packet, payload_len);
@@ -183,34 +206,43 @@ void Qp::on_packet(Nanos now, MemoryPort& mem, const RxPacket& packet) {
 bool Qp::poll_transmit(Nanos now, MemoryPort& mem, TxPacket* out) {
   Impl& i = *impl_;
   switch (i.core.init.type) {
-    case QpType::uc: return i.uc.poll_transmit(mem, out);
-    case QpType::ud: return i.ud.poll_transmit(mem, out);
-    default: return i.responder.poll_transmit(mem, out) || i.requester.poll_transmit(now, mem, out);
+    case QpType::uc:
+      return i.uc.poll_transmit(mem, out);
+    case QpType::ud:
+      return i.ud.poll_transmit(mem, out);
+    default:
+      return i.responder.poll_transmit(mem, out) || i.requester.poll_transmit(now, mem, out);
   }
 }
 
 bool Qp::wants_transmit(Nanos now) const {
   const Impl& i = *impl_;
   switch (i.core.init.type) {
-    case QpType::uc: return i.uc.wants_transmit();
-    case QpType::ud: return i.ud.wants_transmit();
-    default: return i.responder.owes() || i.requester.wants_transmit(now);
+    case QpType::uc:
+      return i.uc.wants_transmit();
+    case QpType::ud:
+      return i.ud.wants_transmit();
+    default:
+      return i.responder.owes() || i.requester.wants_transmit(now);
   }
 }
 
 void Qp::on_gather_fault(Nanos) {
   Impl& i = *impl_;
   switch (i.core.init.type) {
-    case QpType::uc: i.uc.on_gather_fault(); return;
-    case QpType::ud: i.ud.on_gather_fault(); return;
-    default: break;
+    case QpType::uc:
+      i.uc.on_gather_fault();
+      return;
+    case QpType::ud:
+      i.ud.on_gather_fault();
+      return;
+    default:
+      break;
   }
   if (!i.responder.on_gather_fault()) i.requester.on_gather_fault();
 }
 
-Nanos Qp::next_timeout() const {
-  return impl_->core.sends() ? impl_->requester.next_timeout() : kNever;
-}
+Nanos Qp::next_timeout() const { return impl_->core.sends() ? impl_->requester.next_timeout() : kNever; }
 void Qp::on_timeout(Nanos now) { impl_->requester.on_timeout(now); }
 void Qp::postpone_timeout(Nanos now) { impl_->requester.postpone_timeout(now); }
 

@@ -44,10 +44,10 @@ struct QpAttrs {
   std::uint32_t qkey = 0;
   std::uint32_t access_flags = 0;  // kAccessRemote*: operations the responder accepts
   std::uint16_t pkey = 0xFFFF;
-  std::uint8_t timeout = 0;        // 4.096 us * 2^timeout; 0 = no timer (IBA 11.2.5.2); at most 31
-  std::uint8_t retry_cnt = 0;      // 0..7, 7 means seven
-  std::uint8_t rnr_retry = 0;      // 0..7, 7 means for ever (IBA 9.7.5.2.8)
-  std::uint8_t min_rnr_timer = 0;  // 0..31, code of IBA table 45
+  std::uint8_t timeout = 0;             // 4.096 us * 2^timeout; 0 = no timer (IBA 11.2.5.2); at most 31
+  std::uint8_t retry_cnt = 0;           // 0..7, 7 means seven
+  std::uint8_t rnr_retry = 0;           // 0..7, 7 means for ever (IBA 9.7.5.2.8)
+  std::uint8_t min_rnr_timer = 0;       // 0..31, code of IBA table 45
   std::uint8_t max_rd_atomic = 0;       // as requester
   std::uint8_t max_dest_rd_atomic = 0;  // as responder
   bool sq_draining = false;             // query: SQD entered, started requests still open
@@ -70,7 +70,8 @@ struct QpEvent {
 struct QpCounters {
   std::uint64_t sent_pkts = 0, rcvd_pkts = 0, sent_bytes = 0, rcvd_bytes = 0;
   std::uint64_t duplicate_request = 0, out_of_seq_request = 0, rcvd_rnr_err = 0, send_rnr_err = 0, rcvd_seq_err = 0;
-  std::uint64_t retry_exceeded_err = 0, retry_rnr_exceeded_err = 0, completer_retry_err = 0;  // last: retransmissions started
+  std::uint64_t retry_exceeded_err = 0, retry_rnr_exceeded_err = 0,
+                completer_retry_err = 0;  // last: retransmissions started
   std::uint64_t local_ack_timeout_err = 0;
   std::uint64_t drops = 0;  // packets this QP discarded silently
 };

@@ -36,14 +36,14 @@ using S = QpState;
 
 // IBA 11.2.5.2, tables 91 to 96. Columns: RC, UC, UD, XRC_INI, XRC_TGT, RAW.
 constexpr Transition kTransitions[] = {
-    {S::reset, S::init,
-     {kPkPortAccess, kPkPortAccess, kPkPortQkey, kPkPortAccess, kPkPortAccess, kAttrPort},
-     {}},
+    {S::reset, S::init, {kPkPortAccess, kPkPortAccess, kPkPortQkey, kPkPortAccess, kPkPortAccess, kAttrPort}, {}},
     {S::init, S::init, {}, {kPkPortAccess, kPkPortAccess, kPkPortQkey, kPkPortAccess, kPkPortAccess, 0}},
-    {S::init, S::rtr,
+    {S::init,
+     S::rtr,
      {kPath | kResponder, kPath, 0, kPath, kPath | kResponder, 0},
      {kAltAccessPk, kAltAccessPk, kPkQkey, kAltAccessPk, kAltAccessPk, 0}},
-    {S::rtr, S::rts,
+    {S::rtr,
+     S::rts,
      {kRequester, kAttrSqPsn, kAttrSqPsn, kRequester, kAttrTimeout | kAttrSqPsn, 0},
      {kRcRts, kUcRts, kCurQkey, kUcRts, kRcRts, kAttrRateLimit}},
     {S::rts, S::rts, {}, {kRcRts, kUcRts, kCurQkey, kUcRts, kRcRts, kAttrRateLimit}},
@@ -68,12 +68,18 @@ constexpr Transition kTransitions[] = {
 
 TypeIndex index_of(QpType type) {
   switch (type) {
-    case QpType::rc: return kRc;
-    case QpType::uc: return kUc;
-    case QpType::ud: return kUd;
-    case QpType::xrc_send: return kXrcIni;
-    case QpType::xrc_recv: return kXrcTgt;
-    case QpType::raw_packet: return kRaw;
+    case QpType::rc:
+      return kRc;
+    case QpType::uc:
+      return kUc;
+    case QpType::ud:
+      return kUd;
+    case QpType::xrc_send:
+      return kXrcIni;
+    case QpType::xrc_recv:
+      return kXrcTgt;
+    case QpType::raw_packet:
+      return kRaw;
   }
   return kTypes;
 }

@@ -75,9 +75,14 @@ void RcRequester::on_ack(Nanos now, std::uint32_t psn, std::uint8_t syndrome) {
     case kSyndromeAck:
       if (!acknowledge_below(now, psn + 1)) retry_from_nak();
       return;
-    case kSyndromeRnr: on_rnr_nak(now, psn, syndrome & kSyndromeValueMask); return;
-    case kSyndromeNak: on_nak(now, psn, kSyndromeNak | (syndrome & kSyndromeValueMask)); return;
-    default: core_.counters.drops++;
+    case kSyndromeRnr:
+      on_rnr_nak(now, psn, syndrome & kSyndromeValueMask);
+      return;
+    case kSyndromeNak:
+      on_nak(now, psn, kSyndromeNak | (syndrome & kSyndromeValueMask));
+      return;
+    default:
+      core_.counters.drops++;
   }
 }
 
@@ -93,10 +98,17 @@ void RcRequester::on_nak(Nanos now, std::uint32_t psn, std::uint8_t syndrome) {
       core_.counters.rcvd_seq_err++;
       retry_from_nak();
       return;
-    case kNakInvalidRequest: fail(WcStatus::rem_inv_req_err); return;
-    case kNakRemoteAccess: fail(WcStatus::rem_access_err); return;
-    case kNakRemoteOperational: fail(WcStatus::rem_op_err); return;
-    default: fail(WcStatus::bad_resp_err);
+    case kNakInvalidRequest:
+      fail(WcStatus::rem_inv_req_err);
+      return;
+    case kNakRemoteAccess:
+      fail(WcStatus::rem_access_err);
+      return;
+    case kNakRemoteOperational:
+      fail(WcStatus::rem_op_err);
+      return;
+    default:
+      fail(WcStatus::bad_resp_err);
   }
 }
 

@@ -11,9 +11,7 @@ namespace {
 constexpr std::uint32_t kPsnHalf = 1u << 23;
 
 bool is_local(WrOpcode op) { return op == WrOpcode::local_inv || op == WrOpcode::bind_mw; }
-bool is_atomic(WrOpcode op) {
-  return op == WrOpcode::atomic_cmp_and_swp || op == WrOpcode::atomic_fetch_and_add;
-}
+bool is_atomic(WrOpcode op) { return op == WrOpcode::atomic_cmp_and_swp || op == WrOpcode::atomic_fetch_and_add; }
 // Messages that take a receive request at the responder, and so a credit (IBA 9.7.7.2).
 bool takes_credit(WrOpcode op) { return op != WrOpcode::rdma_write && is_data(op); }
 

@@ -27,7 +27,8 @@ class RcRequester {
   // RTS -> SQD. `notify`: raise SQ_DRAINED when every started request is complete (IBA 10.3.1.4).
   void drain(bool notify);
 
-  void on_response(Nanos now, MemoryPort& mem, const OpcodeInfo& info, const RxPacket& packet, std::uint32_t payload_len);
+  void on_response(Nanos now, MemoryPort& mem, const OpcodeInfo& info, const RxPacket& packet,
+                   std::uint32_t payload_len);
   bool poll_transmit(Nanos now, MemoryPort& mem, TxPacket* out);
   bool wants_transmit(Nanos now) const {
     if (!core_.sends()) return false;
@@ -66,9 +67,7 @@ class RcRequester {
   void local_error(std::uint32_t index, WcStatus status);
   void fail(WcStatus status);
   void check_drained();
-  Nanos ack_timeout() const {
-    return core_.attrs.timeout == 0 ? kNever : Nanos{4096} << (core_.attrs.timeout & 31);
-  }
+  Nanos ack_timeout() const { return core_.attrs.timeout == 0 ? kNever : Nanos{4096} << (core_.attrs.timeout & 31); }
   SendWqe& oldest() { return core_.init.sq->at(core_.send.done()); }
 
   QpCore& core_;
@@ -88,7 +87,7 @@ class RcRequester {
   bool stalled_ = false;              // the request at stall_index_ fails with stall_status_ in its turn
   WcStatus stall_status_ = WcStatus::success;
   std::uint32_t stall_index_ = 0;
-  std::uint32_t last_sent_ = 0;       // index of the request whose packet was handed out last
+  std::uint32_t last_sent_ = 0;  // index of the request whose packet was handed out last
   bool notify_drained_ = false;
   // End-to-end credits (IBA 9.7.7.2).
   bool unlimited_credits_ = false;

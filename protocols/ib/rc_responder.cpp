@@ -66,11 +66,20 @@ void RcResponder::execute(MemoryPort& mem, const Request& r) {
     return;
   }
   switch (r.info.kind) {
-    case OpKind::send: on_send(mem, r); return;
-    case OpKind::write: on_write(mem, r); return;
-    case OpKind::read_request: on_read(mem, r); return;
-    case OpKind::atomic: on_atomic(mem, r); return;
-    default: core_.counters.drops++;
+    case OpKind::send:
+      on_send(mem, r);
+      return;
+    case OpKind::write:
+      on_write(mem, r);
+      return;
+    case OpKind::read_request:
+      on_read(mem, r);
+      return;
+    case OpKind::atomic:
+      on_atomic(mem, r);
+      return;
+    default:
+      core_.counters.drops++;
   }
 }
 
@@ -84,10 +93,14 @@ bool RcResponder::sequence_ok(const OpcodeInfo& info) const {
 bool RcResponder::length_ok(const Request& r) const {
   const std::uint32_t mtu = core_.mtu();
   switch (r.info.payload) {
-    case PayloadRule::empty: return r.payload_len == 0;
-    case PayloadRule::full: return r.payload_len == mtu && wire::BthView(r.bytes).pad_count() == 0;
-    case PayloadRule::one_to_mtu: return r.payload_len >= 1 && r.payload_len <= mtu;
-    case PayloadRule::up_to_mtu: return r.payload_len <= mtu;
+    case PayloadRule::empty:
+      return r.payload_len == 0;
+    case PayloadRule::full:
+      return r.payload_len == mtu && wire::BthView(r.bytes).pad_count() == 0;
+    case PayloadRule::one_to_mtu:
+      return r.payload_len >= 1 && r.payload_len <= mtu;
+    case PayloadRule::up_to_mtu:
+      return r.payload_len <= mtu;
   }
   return false;
 }

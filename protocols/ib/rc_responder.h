@@ -21,7 +21,8 @@ class RcResponder {
   void resize();
   void reset();
 
-  void on_request(Nanos now, MemoryPort& mem, const OpcodeInfo& info, const RxPacket& packet, std::uint32_t payload_len);
+  void on_request(Nanos now, MemoryPort& mem, const OpcodeInfo& info, const RxPacket& packet,
+                  std::uint32_t payload_len);
   bool poll_transmit(MemoryPort& mem, TxPacket* out);
   bool owes() const { return (pending_ != 0 || ack_owed_ || nak_ != 0) && (core_.receives() || core_.nak_draining); }
   // The packet just handed out could not be read. False when it was none of the responder's.

@@ -11,8 +11,10 @@ constexpr std::uint32_t kFirstRingSize = 16;
 }
 
 RecvSide::RecvSide(const QpInit& init)
-    : init_(init), sges_(std::make_unique<Sge[]>(init.rq != nullptr ? init.rq->max_sge() : 1)),
-      ring_(std::make_unique<Entry[]>(kFirstRingSize)), ring_mask_(kFirstRingSize - 1) {}
+    : init_(init),
+      sges_(std::make_unique<Sge[]>(init.rq != nullptr ? init.rq->max_sge() : 1)),
+      ring_(std::make_unique<Entry[]>(kFirstRingSize)),
+      ring_mask_(kFirstRingSize - 1) {}
 
 bool RecvSide::take() {
   if (!available()) return false;

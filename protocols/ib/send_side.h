@@ -42,7 +42,7 @@ class SendSide {
   std::uint32_t fail_index_ = 0;  // first request that did not succeed
   std::uint32_t flush_end_ = 0;   // valid when !flush_open_
   bool flushing_ = false;
-  bool flush_open_ = false;       // later posts are flushed, too
+  bool flush_open_ = false;  // later posts are flushed, too
   WcStatus fail_status_ = WcStatus::wr_flush_err;
 };
 

@@ -95,10 +95,14 @@ void Uc::receive_fault() {
 bool Uc::payload_ok(const OpcodeInfo& info, std::uint32_t payload_len, std::uint8_t pad) const {
   const std::uint32_t mtu = core_.mtu();
   switch (info.payload) {
-    case PayloadRule::empty: return payload_len == 0;
-    case PayloadRule::full: return payload_len == mtu && pad == 0;
-    case PayloadRule::one_to_mtu: return payload_len >= 1 && payload_len <= mtu;
-    case PayloadRule::up_to_mtu: return payload_len <= mtu;
+    case PayloadRule::empty:
+      return payload_len == 0;
+    case PayloadRule::full:
+      return payload_len == mtu && pad == 0;
+    case PayloadRule::one_to_mtu:
+      return payload_len >= 1 && payload_len <= mtu;
+    case PayloadRule::up_to_mtu:
+      return payload_len <= mtu;
   }
   return false;
 }

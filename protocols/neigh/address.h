@@ -32,8 +32,8 @@ inline bool is_multicast(const Gid& g) { return is_ipv4(g) ? (g.raw[12] & 0xF0) 
 
 // Modified EUI-64 link-local address of a MAC (RFC 4291 appendix A).
 inline Gid link_local_of(const Mac& mac) {
-  return {{0xFE, 0x80, 0, 0, 0, 0, 0, 0, static_cast<std::uint8_t>(mac[0] ^ 2), mac[1], mac[2], 0xFF, 0xFE, mac[3], mac[4],
-           mac[5]}};
+  return {{0xFE, 0x80, 0, 0, 0, 0, 0, 0, static_cast<std::uint8_t>(mac[0] ^ 2), mac[1], mac[2], 0xFF, 0xFE, mac[3],
+           mac[4], mac[5]}};
 }
 // ff02::1:ffXX:XXXX (RFC 4291 s2.7.1).
 inline Gid solicited_node_group(const Gid& g) {

@@ -12,8 +12,8 @@ namespace {
 
 using wire::GroupRecord;
 
-constexpr unsigned kRobustness = 2;                     // RFC 3376 s8.1
-constexpr Nanos kUnsolicitedInterval = 1'000'000'000;   // RFC 3376 s8.11
+constexpr unsigned kRobustness = 2;                      // RFC 3376 s8.1
+constexpr Nanos kUnsolicitedInterval = 1'000'000'000;    // RFC 3376 s8.11
 constexpr Nanos kOlderQuerierPresent = 260'000'000'000;  // RFC 3376 s8.12
 constexpr std::uint32_t kAllIgmpV3Routers = 0xE0000016;
 constexpr std::uint32_t kAllRouters = 0xE0000002;
@@ -28,7 +28,8 @@ bool reported(const Gid& g) {
   return (g.raw[1] & 0x0F) >= 2 && !(g == all_nodes);
 }
 
-// Codes from 2^(bits-1) on are floating point: 1 bit, 3 of exponent, the rest mantissa (RFC 3376 s4.1.1, RFC 3810 s5.1.3).
+// Codes from 2^(bits-1) on are floating point: 1 bit, 3 of exponent, the rest mantissa (RFC 3376 s4.1.1,
+// RFC 3810 s5.1.3).
 std::uint32_t response_units(std::uint32_t code, unsigned bits) {
   const std::uint32_t top = 1u << (bits - 1);
   if (code < top) return code;
@@ -62,7 +63,8 @@ bool HostStack::member(const Gid& group, std::uint16_t vlan) const {
 }
 
 bool HostStack::join(Nanos now, const Gid& group, std::uint16_t vlan) {
-  const auto it = std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) { return g.vlan == vlan && g.ip == group; });
+  const auto it =
+      std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) { return g.vlan == vlan && g.ip == group; });
   if (it == groups_.end() && groups_.size() >= kMaxGroups) return false;
   Group& g = it != groups_.end() ? *it : groups_.emplace_back();
   g.ip = group;
@@ -75,7 +77,8 @@ bool HostStack::join(Nanos now, const Gid& group, std::uint16_t vlan) {
 }
 
 void HostStack::leave(Nanos now, const Gid& group, std::uint16_t vlan) {
-  const auto it = std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) { return g.vlan == vlan && g.ip == group; });
+  const auto it =
+      std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) { return g.vlan == vlan && g.ip == group; });
   if (it == groups_.end() || it->users == 0 || --it->users != 0) return;
   if (!reported(group)) {
     groups_.erase(it);
@@ -86,7 +89,8 @@ void HostStack::leave(Nanos now, const Gid& group, std::uint16_t vlan) {
   it->due = now;
 }
 
-// ---- queries ---------------------------------------------------------------------------------------------------------
+// ---- queries
+// ---------------------------------------------------------------------------------------------------------
 
 void HostStack::on_igmp(Nanos now, const Input& in, const Gid& dst, Bytes message) {
   if (message[0] != wire::kIgmpQuery || !is_multicast(dst)) return;
@@ -132,10 +136,12 @@ void HostStack::on_query(Nanos now, const Gid& group, bool ipv4, std::uint16_t v
   }
 }
 
-// ---- reports ---------------------------------------------------------------------------------------------------------
+// ---- reports
+// ---------------------------------------------------------------------------------------------------------
 
 bool HostStack::igmp_v2_querier(Nanos now, std::uint16_t vlan) const {
-  return std::any_of(queriers_.begin(), queriers_.end(), [&](const Querier& q) { return q.vlan == vlan && now < q.until; });
+  return std::any_of(queriers_.begin(), queriers_.end(),
+                     [&](const Querier& q) { return q.vlan == vlan && now < q.until; });
 }
 
 void HostStack::report_groups(Nanos now) {
@@ -201,7 +207,8 @@ void HostStack::report_mld(std::uint16_t vlan, const std::vector<const Group*>& 
   for (std::size_t done = 0; done < groups.size();) {
     const std::size_t count = std::min(most, groups.size() - done);
     const std::size_t size = wire::kMldV2ReportSize + count * wire::kMldV2RecordSize;
-    std::uint8_t* p = new_ipv6(multicast_mac(kAllMldV2Routers), vlan, src, kAllMldV2Routers, 0, 1, kHopByHopSize + size);
+    std::uint8_t* p =
+        new_ipv6(multicast_mac(kAllMldV2Routers), vlan, src, kAllMldV2Routers, 0, 1, kHopByHopSize + size);
     wire::store_mld_hop_by_hop(p);
     p += kHopByHopSize;
     p[0] = wire::kMldV2Report;

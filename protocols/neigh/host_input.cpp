@@ -108,12 +108,14 @@ bool HostStack::on_ipv4(Nanos now, const Input& in) {
   const wire::Ipv4View ip(in.body.data());
   if (ip.protocol() != wire::kIpProtoIcmp && ip.protocol() != wire::kIpProtoIgmp) return false;
   const std::size_t header = ip.header_length(), total = ip.total_length();
-  if (ip.version() != 4 || header < wire::Ipv4Header::kSize || total < header || total > in.body.size()) return malformed();
+  if (ip.version() != 4 || header < wire::Ipv4Header::kSize || total < header || total > in.body.size())
+    return malformed();
   if (wire::inet_fold(wire::inet_sum(in.body.data(), header)) != 0xFFFFu) return malformed();
   if (ip.is_fragment()) return true;  // nothing here is ever longer than a packet
   const Gid src = ipv4_at(ip.src()), dst = ipv4_at(ip.dst());
   const Bytes message = in.body.subspan(header, total - header);
-  if (message.size() < wire::kIcmpEchoSize || !wire::icmp_checksum_ok(message.data(), message.size())) return malformed();
+  if (message.size() < wire::kIcmpEchoSize || !wire::icmp_checksum_ok(message.data(), message.size()))
+    return malformed();
   if (ip.protocol() == wire::kIpProtoIgmp) {
     on_igmp(now, in, dst, message);
   } else if (message[0] == wire::kIcmpEcho && message[1] == 0) {

@@ -6,7 +6,8 @@ namespace softrnic::neigh {
 
 using State = NeighbourState;
 
-NeighbourCache::NeighbourCache(const NeighbourTiming& timing, std::uint64_t seed) : timing_(timing), random_(seed | 1) {}
+NeighbourCache::NeighbourCache(const NeighbourTiming& timing, std::uint64_t seed)
+    : timing_(timing), random_(seed | 1) {}
 
 // Between half and one and a half of the base time (RFC 4861 s6.3.2).
 Nanos NeighbourCache::reachable_time() {
@@ -102,7 +103,8 @@ void NeighbourCache::resolved(Nanos now, Entry& e, const Mac& mac, State state) 
   e.pending.clear();
 }
 
-void NeighbourCache::on_advertisement(Nanos now, const NeighbourKey& key, const Mac& mac, bool solicited, bool replace) {
+void NeighbourCache::on_advertisement(Nanos now, const NeighbourKey& key, const Mac& mac, bool solicited,
+                                      bool replace) {
   const auto it = entries_.find(key);
   if (it == entries_.end()) return;
   Entry& e = it->second;

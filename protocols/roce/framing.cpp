@@ -31,9 +31,7 @@ constexpr std::uint32_t kIcrcSize = 4;
 constexpr std::uint32_t kMinTransport = kBthSize + kIcrcSize;
 constexpr std::uint8_t kMappedPrefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF};
 
-std::uint32_t ipv4_of(const Gid& gid) {
-  return load_be32(gid.raw + 12);
-}
+std::uint32_t ipv4_of(const Gid& gid) { return load_be32(gid.raw + 12); }
 
 Gid mapped_gid(const std::uint8_t* ipv4) {
   Gid g;
@@ -117,9 +115,7 @@ std::uint32_t icrc_finish(std::uint32_t state_behind_bth, const std::uint8_t* p,
 
 }  // namespace
 
-bool is_ipv4_mapped(const Gid& gid) {
-  return std::memcmp(gid.raw, kMappedPrefix, sizeof kMappedPrefix) == 0;
-}
+bool is_ipv4_mapped(const Gid& gid) { return std::memcmp(gid.raw, kMappedPrefix, sizeof kMappedPrefix) == 0; }
 
 std::uint16_t udp_sport_of_flow_label(std::uint32_t flow_label) {
   flow_label &= 0xFFFFF;

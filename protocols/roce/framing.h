@@ -67,7 +67,8 @@ class HeaderTemplate {
   // store it least significant byte first.
   std::uint32_t icrc(const std::uint8_t* frame, std::uint32_t transport_len);
 
-  // The template that the headers of a received frame come from; `frame` is the whole of it and parse() has accepted it.
+  // The template that the headers of a received frame come from; `frame` is the whole of it and parse() has accepted
+  // it.
   static HeaderTemplate of(Bytes frame, const RxFrame& f);
   // True when the headers of `frame` are what write() makes for its size, and a transport packet of a size that parse()
   // accepts stands behind them. Such a frame needs no parsing: all but its lengths is known.

@@ -15,8 +15,8 @@ inline constexpr std::size_t kBthSize = 12;
 // A BTH as values, for writing one.
 struct Bth {
   std::uint8_t opcode = 0;
-  bool solicited = false;   // SE
-  bool mig_req = true;      // M: 1 is "migrated", what hardware sends without path migration
+  bool solicited = false;      // SE
+  bool mig_req = true;         // M: 1 is "migrated", what hardware sends without path migration
   std::uint8_t pad_count = 0;  // 0..3
   std::uint16_t pkey = 0xFFFF;
   bool fecn = false;

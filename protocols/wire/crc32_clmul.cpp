@@ -1,7 +1,7 @@
 // The input is a polynomial over GF(2), the CRC its remainder modulo P. A block of bits that stands D bits before
-// another may be replaced by its product with x^D mod P added to that other block. So blocks of 128 bits are folded into
-// each other, or four 256-bit accumulators run over the input in steps of 1024 bits and are folded into one block in the
-// end; that is reduced to the remainder.
+// another may be replaced by its product with x^D mod P added to that other block. So blocks of 128 bits are folded
+// into each other, or four 256-bit accumulators run over the input in steps of 1024 bits and are folded into one block
+// in the end; that is reduced to the remainder.
 //
 // In the reflected bit order of Ethernet a 64-bit half at a distance of D bits is multiplied with x^(D + 32) for the
 // low half and x^(D - 32) for the high one: the products of reflected operands come out one bit too low, which the

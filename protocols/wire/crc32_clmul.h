@@ -19,7 +19,8 @@ inline bool has_crc32_wide() {
 
 // State after `length` more bytes at `p`: a multiple of 16, at least 16. The first 16 bytes count with the bits of
 // `first_ones` (16 bytes) set.
-std::uint32_t crc32_blocks(std::uint32_t state, const std::uint8_t* p, std::size_t length, const std::uint8_t* first_ones);
+std::uint32_t crc32_blocks(std::uint32_t state, const std::uint8_t* p, std::size_t length,
+                           const std::uint8_t* first_ones);
 
 // State after `length` more bytes at `p`: a multiple of 16, at least kCrc32WideMin.
 std::uint32_t crc32_wide(std::uint32_t state, const std::uint8_t* p, std::size_t length);

@@ -12,7 +12,9 @@ inline constexpr std::uint8_t kIcmpEcho = 8;
 inline constexpr std::uint32_t kIcmpEchoSize = 8;
 
 // True when the checksum over a whole ICMP or IGMP message is right.
-inline bool icmp_checksum_ok(const std::uint8_t* p, std::size_t length) { return inet_fold(inet_sum(p, length)) == 0xFFFFu; }
+inline bool icmp_checksum_ok(const std::uint8_t* p, std::size_t length) {
+  return inet_fold(inet_sum(p, length)) == 0xFFFFu;
+}
 // Fills in the checksum (bytes 2 and 3) of a whole ICMP or IGMP message.
 inline void icmp_store_checksum(std::uint8_t* p, std::size_t length) {
   store_be16(p + 2, 0);

@@ -102,9 +102,7 @@ inline std::uint32_t icrc_field16(std::uint16_t value) {
 }
 
 // Value of the ICRC field, a little-endian number.
-constexpr std::uint32_t icrc_value(std::uint32_t state) {
-  return ~state;
-}
+constexpr std::uint32_t icrc_value(std::uint32_t state) { return ~state; }
 
 // Stores the ICRC field.
 inline void icrc_store(std::uint8_t* p, std::uint32_t value) {

@@ -61,8 +61,8 @@ TEST_CASE("device attributes are plausible and extended ones respect the caller'
   // A program with the headers of rdma-core 1.2 passes a shorter struct.
   std::vector<char> small(sizeof ex, char(0x5A));
   std::size_t size = offsetof(ibv_device_attr_ex, hca_core_clock);
-  REQUIRE(verbs_get_ctx(ctx)->query_device_ex(ctx, nullptr, reinterpret_cast<ibv_device_attr_ex*>(small.data()), size) ==
-          0);
+  REQUIRE(verbs_get_ctx(ctx)->query_device_ex(ctx, nullptr, reinterpret_cast<ibv_device_attr_ex*>(small.data()),
+                                              size) == 0);
   CHECK(small[size] == char(0x5A));
   CHECK(ibv_close_device(ctx) == 0);
 }
@@ -170,10 +170,10 @@ TEST_CASE("memory registration: flags as ibv_reg_mr(3) says", "[mr]") {
   CHECK(ibv_close_device(ctx) == 0);
 }
 
-#define UNSUPPORTED(call)     \
-  do {                        \
-    errno = 0;                \
-    CHECK((call) == nullptr); \
+#define UNSUPPORTED(call)       \
+  do {                          \
+    errno = 0;                  \
+    CHECK((call) == nullptr);   \
     CHECK(errno == EOPNOTSUPP); \
   } while (0)
 

@@ -2,8 +2,8 @@
 #include "tests/abi/fixture.h"
 
 #include <fcntl.h>
-#include <pthread.h>
 #include <poll.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <ctime>
@@ -193,8 +193,8 @@ TEST_CASE("extended CQ: fields, order, timestamps", "[cq_ex]") {
   Device d;
   ibv_cq_init_attr_ex init{};
   init.cqe = 32;
-  init.wc_flags = +IBV_WC_STANDARD_FLAGS | +IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
-                  +IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+  init.wc_flags =
+      +IBV_WC_STANDARD_FLAGS | +IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | +IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
   SECTION("shared") {}
   SECTION("single-threaded") {
     init.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;

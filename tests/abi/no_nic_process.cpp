@@ -1,10 +1,10 @@
 // no_nic_process: without a NIC process the device list is empty, not an error, and the reason is told once.
 #include <infiniband/verbs.h>
 
+#include <unistd.h>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
-#include <unistd.h>
 
 int main() {
   setenv("SOFTRNIC_SOCKET", "/nonexistent/control.sock", 1);
@@ -24,8 +24,8 @@ int main() {
   for (int c; (c = fgetc(capture)) != EOF;) said += static_cast<char>(c);
   printf("said: %s", said.c_str());
   bool one_line = said.find('\n') == said.size() - 1;
-  bool helpful = said.find("/nonexistent/control.sock") != std::string::npos &&
-                 said.find("softrnic run -- ") != std::string::npos;
+  bool helpful =
+      said.find("/nonexistent/control.sock") != std::string::npos && said.find("softrnic run -- ") != std::string::npos;
   if (said.empty() || !one_line || !helpful) ++failures;
   printf("%d failures\n", failures);
   return failures == 0 ? 0 : 1;

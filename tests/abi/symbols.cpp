@@ -50,7 +50,8 @@ void check_clean_failures(void* library) {
   errno = 0;
   expect(dmah && dmah(nullptr, nullptr) == nullptr && errno == EOPNOTSUPP, "ibv_alloc_dmah gives EOPNOTSUPP");
   for (const char* version : {"34", "57", "59", "64", "65"}) {
-    auto name = find<const char* (*)(int)>(library, "ibv_wr_opcode_str", (std::string("IBVERBS_PRIVATE_") + version).c_str());
+    auto name =
+        find<const char* (*)(int)>(library, "ibv_wr_opcode_str", (std::string("IBVERBS_PRIVATE_") + version).c_str());
     expect(name && strcmp(name(2), "send") == 0, std::string("ibv_wr_opcode_str in node ") + version);
   }
 }

@@ -16,9 +16,7 @@ using softrnic::fuzz::Input;
 namespace {
 
 // Runs an input from memory of exactly its size, so that a sanitizer sees reads behind its end.
-void run(const Input& input) {
-  LLVMFuzzerTestOneInput(Input(input).data(), input.size());
-}
+void run(const Input& input) { LLVMFuzzerTestOneInput(Input(input).data(), input.size()); }
 
 Input read_file(const std::string& path) {
   std::ifstream f(path, std::ios::binary);

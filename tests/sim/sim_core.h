@@ -69,7 +69,7 @@ inline bool matches_pattern(const std::uint8_t* p, std::size_t n, std::uint64_t 
 class HostMemory final : public MemoryPort {
  public:
   static constexpr std::size_t kGuard = 8;
-  static constexpr std::uint32_t kKey = 0x700;       // all rights, the whole memory
+  static constexpr std::uint32_t kKey = 0x700;  // all rights, the whole memory
   static constexpr std::uint32_t kReadOnlyKey = 0x800;
 
   explicit HostMemory(std::size_t size)

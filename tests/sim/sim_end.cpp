@@ -15,16 +15,21 @@ bool takes_recv(WrOpcode op) {
 }
 bool is_local(WrOpcode op) { return op == WrOpcode::local_inv || op == WrOpcode::bind_mw; }
 // Immediate data of a message, and the key by which the execution of a local request is known.
-std::uint32_t tag(std::uint64_t id) { return static_cast<std::uint32_t>(id >> 32) << 16 | static_cast<std::uint16_t>(id); }
-bool is_atomic(WrOpcode op) {
-  return op == WrOpcode::atomic_fetch_and_add || op == WrOpcode::atomic_cmp_and_swp;
+std::uint32_t tag(std::uint64_t id) {
+  return static_cast<std::uint32_t>(id >> 32) << 16 | static_cast<std::uint16_t>(id);
 }
+bool is_atomic(WrOpcode op) { return op == WrOpcode::atomic_fetch_and_add || op == WrOpcode::atomic_cmp_and_swp; }
 
 }  // namespace
 
 End::End(World& world, HostMemory& memory, std::uint32_t number, const EndConfig& config,
          std::shared_ptr<RecvPool> pool, bool srq)
-    : world_(world), memory_(memory), number_(number), config_(config), srq_(srq), pool_(std::move(pool)),
+    : world_(world),
+      memory_(memory),
+      number_(number),
+      config_(config),
+      srq_(srq),
+      pool_(std::move(pool)),
       sq_(std::make_unique<SendQueue>(config.sq_depth, kMaxSge, 64)) {
   QpInit init;
   init.type = config.type;
@@ -142,10 +147,16 @@ void End::post_one() {
 void End::choose(SentMessage& m, SendWqe& w) {
   Rng& rng = world_.rng;
   const bool poisoned = sent_.size() - 1 == config_.bad_request_at;
-  static constexpr WrOpcode kRc[] = {WrOpcode::send, WrOpcode::send_with_imm, WrOpcode::rdma_write,
-                                     WrOpcode::rdma_write_with_imm, WrOpcode::rdma_read,
-                                     WrOpcode::atomic_fetch_and_add, WrOpcode::atomic_cmp_and_swp, WrOpcode::rdma_read,
-                                     WrOpcode::local_inv, WrOpcode::bind_mw};
+  static constexpr WrOpcode kRc[] = {WrOpcode::send,
+                                     WrOpcode::send_with_imm,
+                                     WrOpcode::rdma_write,
+                                     WrOpcode::rdma_write_with_imm,
+                                     WrOpcode::rdma_read,
+                                     WrOpcode::atomic_fetch_and_add,
+                                     WrOpcode::atomic_cmp_and_swp,
+                                     WrOpcode::rdma_read,
+                                     WrOpcode::local_inv,
+                                     WrOpcode::bind_mw};
   m.opcode = poisoned ? WrOpcode::rdma_write : kRc[rng.below(config_.type == QpType::rc ? 10 : 4)];
   if (is_local(m.opcode)) return;
   if (is_atomic(m.opcode)) {
@@ -165,11 +176,21 @@ void End::choose(SentMessage& m, SendWqe& w) {
   }
   const std::uint32_t mtu = config_.mtu;
   switch (rng.below(6)) {
-    case 0: m.length = rng.below(9); break;
-    case 1: m.length = mtu * rng.between(1, 3); break;
-    case 2: m.length = rng.below(8 * mtu); break;
-    case 3: m.length = mtu * rng.between(1, 2) + 1; break;
-    default: m.length = rng.below(2 * mtu); break;
+    case 0:
+      m.length = rng.below(9);
+      break;
+    case 1:
+      m.length = mtu * rng.between(1, 3);
+      break;
+    case 2:
+      m.length = rng.below(8 * mtu);
+      break;
+    case 3:
+      m.length = mtu * rng.between(1, 2) + 1;
+      break;
+    default:
+      m.length = rng.below(2 * mtu);
+      break;
   }
   if (poisoned && m.length == 0) m.length = 1;
   if (config_.type == QpType::uc && m.length < 16) m.length = 16;
@@ -300,8 +321,12 @@ void End::collect() {
   QpEvent e;
   while (qp_->poll_event(&e)) {
     switch (e.kind) {
-      case QpEvent::Kind::send_completion: on_send_completion(e); break;
-      case QpEvent::Kind::recv_completion: on_recv_completion(e.wc); break;
+      case QpEvent::Kind::send_completion:
+        on_send_completion(e);
+        break;
+      case QpEvent::Kind::recv_completion:
+        on_recv_completion(e.wc);
+        break;
       case QpEvent::Kind::async:
         if (e.async == AsyncEvent::qp_last_wqe_reached) ++last_wqe_events_;
         break;
@@ -377,7 +402,8 @@ void End::check_result(SentMessage& m) {
     case WrOpcode::bind_mw:
       require(memory_.executed(tag(m.id)) == 1, "a local request was not executed exactly once");
       break;
-    default: break;
+    default:
+      break;
   }
   m.settled = true;
 }

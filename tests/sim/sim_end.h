@@ -30,9 +30,9 @@ struct EndConfig {
 struct SentMessage {
   WrOpcode opcode = WrOpcode::send;
   bool signaled = false;
-  bool poisoned = false;     // has a wrong R_Key
-  bool settled = false;      // completed with success
-  std::uint64_t id = 0;      // of the data
+  bool poisoned = false;  // has a wrong R_Key
+  bool settled = false;   // completed with success
+  std::uint64_t id = 0;   // of the data
   std::uint32_t length = 0;
   std::size_t local = 0;     // offset in the own memory
   std::size_t remote = 0;    // offset in the peer's
@@ -71,9 +71,9 @@ class End {
   // End of the simulation: areas of messages that did not complete are loose.
   void settle(End& peer);
 
-  std::uint32_t fetch_adds_done = 0;                // completed with success
+  std::uint32_t fetch_adds_done = 0;  // completed with success
   std::vector<std::uint64_t> fetch_add_originals;
-  std::size_t counter = 0;                          // offset of the host's shared counter
+  std::size_t counter = 0;  // offset of the host's shared counter
   const EndConfig& config() const { return config_; }
   std::uint32_t number() const { return number_; }
   Qp& qp() { return *qp_; }
@@ -109,13 +109,13 @@ class End {
   std::uint64_t swap_value_ = 0;
 
   std::vector<SentMessage> sent_;
-  std::uint32_t next_completion_ = 0;   // first message whose completion has not been seen
-  bool failed_ = false;                 // a completion with an error was seen
+  std::uint32_t next_completion_ = 0;  // first message whose completion has not been seen
+  bool failed_ = false;                // a completion with an error was seen
   bool killed_ = false;
   std::deque<std::uint32_t> incoming_;  // RC: peer's messages that take a receive request, in order
   // RC: last PSNs of our messages that take a receive request, as they went out first.
   std::deque<std::uint32_t> announced_;
-  std::uint32_t announced_psn_ = 0;     // highest seen
+  std::uint32_t announced_psn_ = 0;  // highest seen
   bool any_announced_ = false;
   std::uint32_t acknowledged_psn_ = 0;  // highest PSN in a response handed out
   bool any_acknowledged_ = false;

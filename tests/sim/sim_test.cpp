@@ -13,7 +13,7 @@
 namespace softrnic::sim {
 namespace {
 
-constexpr std::uint32_t kPairs = 10;  // of each transport
+constexpr std::uint32_t kPairs = 10;      // of each transport
 constexpr Nanos kLimit = 20'000'000'000;  // virtual time in which all is done
 
 class Simulation {
@@ -121,10 +121,18 @@ class Simulation {
     End& end = *ends_[e.who];
     current_ = e.who;
     switch (e.kind) {
-      case Event::Kind::frame: end.on_frame(e); break;
-      case Event::Kind::timer: end.on_timer(); break;
-      case Event::Kind::service: end.service(); break;
-      case Event::Kind::app: end.on_app(); break;
+      case Event::Kind::frame:
+        end.on_frame(e);
+        break;
+      case Event::Kind::timer:
+        end.on_timer();
+        break;
+      case Event::Kind::service:
+        end.service();
+        break;
+      case Event::Kind::app:
+        end.on_app();
+        break;
     }
   }
 
@@ -178,7 +186,8 @@ TEST_CASE("Simulation: RC, UC and UD keep their promises on a bad network", "[si
     try {
       simulation.run();
     } catch (const SimFailure& f) {
-      FAIL("seed " << seed << ", " << simulation.where() << ": " << f.what() << " (run it again with SOFTRNIC_SIM_SEED=" << seed << ")");
+      FAIL("seed " << seed << ", " << simulation.where() << ": " << f.what()
+                   << " (run it again with SOFTRNIC_SIM_SEED=" << seed << ")");
     }
   }
 }

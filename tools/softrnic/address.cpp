@@ -41,7 +41,8 @@ int change_address(const AddressOptions& options) {
   const int error = nic.call(control::MsgType::address, &request, sizeof(request), &reply);
   if (error == 0) return 0;
   why.assign(reply.body.begin(), reply.body.end());
-  if (error == ENODEV) why = "the NIC is on no network: its addresses are those of this host ('softrnic up --port ...')";
+  if (error == ENODEV)
+    why = "the NIC is on no network: its addresses are those of this host ('softrnic up --port ...')";
   complain(why.empty() ? fmt::format("{}: {}", options.address, std::strerror(error)) : why);
   return kExitFailure;
 }

@@ -13,8 +13,8 @@
 
 namespace softrnic::tool {
 
-bool CaptureClient::start(const std::string& socket, const std::string& file, unsigned snaplen, const std::string& filter,
-                          std::string* why) {
+bool CaptureClient::start(const std::string& socket, const std::string& file, unsigned snaplen,
+                          const std::string& filter, std::string* why) {
   file_ = file;
   sw::UniqueFd out;
   if (file == "-") {

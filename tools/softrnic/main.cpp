@@ -29,7 +29,8 @@ constexpr const char* kFooter = R"~(Examples:
 Where the NIC process lives: --dir, else the directory of $SOFTRNIC_SOCKET, else $SOFTRNIC_DIR, else
 $XDG_RUNTIME_DIR/softrnic, else /tmp/softrnic-<uid>.)~";
 
-constexpr const char* kRunFooter = R"~(Joins the NIC process of this user, or starts one that ends with its last user, and runs CMD with
+constexpr const char* kRunFooter =
+    R"~(Joins the NIC process of this user, or starts one that ends with its last user, and runs CMD with
 LD_LIBRARY_PATH and SOFTRNIC_SOCKET set, so that it finds softrnic's libibverbs.so.1. Programs that run set-user-ID or
 that are started on other machines do not inherit these. The signals INT, TERM, HUP, QUIT, USR1 and USR2 are
 passed on.
@@ -39,7 +40,10 @@ is not found.)~";
 
 class Command {
  public:
-  Command() : app_("A software RDMA NIC for unmodified programs: RoCE on any machine, without hardware, kernel modules or root.") {
+  Command()
+      : app_(
+            "A software RDMA NIC for unmodified programs: RoCE on any machine, without hardware, kernel modules or "
+            "root.") {
     app_.name("softrnic");
     app_.set_version_flag("--version", "softrnic " SOFTRNIC_VERSION);
     app_.require_subcommand(1);
@@ -63,8 +67,8 @@ class Command {
   }
 
  private:
-  // The program's words are not ours to parse. Takes them off the end: all behind "--", or from the first word that is no
-  // option of `run`. The number of words left.
+  // The program's words are not ours to parse. Takes them off the end: all behind "--", or from the first word that is
+  // no option of `run`. The number of words left.
   int take_command(int argc, char** argv) {
     if (argc < 2 || std::string_view(argv[1]) != "run") return argc;
     int i = 2;
@@ -89,7 +93,8 @@ class Command {
     CLI::App* sub = app_.add_subcommand("run", "Run a program with the NIC: softrnic run [OPTIONS] -- CMD [ARGS...]");
     sub->footer(kRunFooter);
     auto* dir = sub->add_option("--dir", run_.dir, "Runtime directory of the NIC process")->type_name("DIR");
-    sub->add_flag("--private", run_.private_nic, "A NIC process of its own, gone with all it made afterwards")->excludes(dir);
+    sub->add_flag("--private", run_.private_nic, "A NIC process of its own, gone with all it made afterwards")
+        ->excludes(dir);
     sub->add_option("--capture", run_.capture_file, "Write all packets to this pcapng file")->type_name("FILE");
     sub->add_option("--fault", run_.faults, "Rule that disturbs packets while the program runs; several are possible")
         ->type_name("RULE")
@@ -134,7 +139,8 @@ class Command {
           ->group("Network");
     };
     add("--config", "FILE", "Configuration file with the ports");
-    add("--port", "DEVICE", "DPDK device, e.g. net_af_packet0,iface=veth0; the options below are for the port before them");
+    add("--port", "DEVICE",
+        "DPDK device, e.g. net_af_packet0,iface=veth0; the options below are for the port before them");
     add("--ip", "ADDRESS/LENGTH[%VLAN]", "Address of the port; several are possible");
     add("--route", "[PREFIX/LENGTH=]GATEWAY[%VLAN]", "Route; without a prefix the default one");
     add("--mac", "MAC", "MAC address. Default: derived from the device's");
@@ -143,7 +149,8 @@ class Command {
   }
 
   void add_address() {
-    CLI::App* sub = app_.add_subcommand("address", "Add an address to a port of the running NIC process, or remove one");
+    CLI::App* sub =
+        app_.add_subcommand("address", "Add an address to a port of the running NIC process, or remove one");
     sub->require_subcommand(1);
     for (const bool add : {true, false}) {
       CLI::App* verb = sub->add_subcommand(add ? "add" : "del", add ? "Add an address" : "Remove an address");

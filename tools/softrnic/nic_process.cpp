@@ -20,7 +20,7 @@ extern char** environ;
 namespace softrnic::tool {
 namespace {
 
-constexpr std::chrono::seconds kPatience{15};      // for a NIC process that starts or ends meanwhile
+constexpr std::chrono::seconds kPatience{15};  // for a NIC process that starts or ends meanwhile
 constexpr std::chrono::milliseconds kRetry{5};
 
 std::string read_all(int fd) {
@@ -41,23 +41,25 @@ int connect_nic(const std::string& socket, control::Connection* connection, cont
   if (error == 0) {
     error = control::hello(*connection, info);
     if (error == EPROTONOSUPPORT) {
-      *why = fmt::format("the NIC process at '{}' is softrnic {} (protocol {}), this is softrnic {} (protocol {}): end "
-                         "it with its own 'softrnic down' first",
-                         socket, info->reply.daemon_version, info->reply.version, SOFTRNIC_VERSION,
-                         control::kProtocolVersion);
+      *why = fmt::format(
+          "the NIC process at '{}' is softrnic {} (protocol {}), this is softrnic {} (protocol {}): end "
+          "it with its own 'softrnic down' first",
+          socket, info->reply.daemon_version, info->reply.version, SOFTRNIC_VERSION, control::kProtocolVersion);
     } else if (error != 0) {
       *why = fmt::format("the NIC process at '{}' does not answer: {}", socket, std::strerror(error));
     }
     return error;
   }
   if (error == ENOENT) {
-    *why = fmt::format("no NIC process is running: there is no socket '{}' (start one with 'softrnic up', or run "
-                       "programs with 'softrnic run')",
-                       socket);
+    *why = fmt::format(
+        "no NIC process is running: there is no socket '{}' (start one with 'softrnic up', or run "
+        "programs with 'softrnic run')",
+        socket);
   } else if (error == ECONNREFUSED) {
-    *why = fmt::format("no NIC process is running: the socket '{}' is stale, its NIC process has died (the next "
-                       "'softrnic up' or 'softrnic run' replaces it)",
-                       socket);
+    *why = fmt::format(
+        "no NIC process is running: the socket '{}' is stale, its NIC process has died (the next "
+        "'softrnic up' or 'softrnic run' replaces it)",
+        socket);
   } else if (error == EPERM) {
     *why = fmt::format("the NIC process at '{}' is another user's", socket);
   } else {
@@ -127,7 +129,7 @@ int join_or_start(const std::string& dir, const std::string& socket, const std::
 std::string report_text(control::Message& reply) {
   if (reply.num_fds == 0) return std::string(reply.body.begin(), reply.body.end());
   std::string text;
-  struct stat st{};
+  struct stat st {};
   if (::fstat(reply.fds[0], &st) == 0) {
     text.resize(static_cast<std::size_t>(st.st_size));
     const ssize_t n = ::pread(reply.fds[0], text.data(), text.size(), 0);

@@ -9,8 +9,7 @@
 namespace softrnic::tool {
 
 // Connects and says hello. 0, or an errno value with a sentence for the user.
-int connect_nic(const std::string& socket, control::Connection* connection, control::HelloInfo* info,
-                std::string* why);
+int connect_nic(const std::string& socket, control::Connection* connection, control::HelloInfo* info, std::string* why);
 
 // Runs softrnicd with `arguments` until it is ready in the background. 0; EADDRINUSE: another one is there or just
 // ending; or EIO. `why` gets what it said.

@@ -109,7 +109,7 @@ void end_private(control::Connection& nic, const std::string& dir) {
   control::Message reply;
   nic.call(control::MsgType::shutdown, nullptr, 0, &reply);
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
-  struct stat st{};
+  struct stat st {};
   while (::lstat(dir.c_str(), &st) == 0 && std::chrono::steady_clock::now() < deadline)
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
 }

@@ -38,10 +38,13 @@ void print_port(const json& p) {
 void print_queue_pair(const json& q) {
   const json& c = q["counters"];
   const unsigned peer = q.value("peer_vf", 0u);
-  fmt::print("    QP 0x{:06x}  {:<2} {:<5}  to {}  tx {} pkts {} B  rx {} pkts {} B", q.value("qpn", 0u), q.value("type", ""),
-             q.value("state", ""),
-             q.value("dest_qpn", 0u) == 0 ? std::string("-") : fmt::format("0x{:06x}{}", q.value("dest_qpn", 0u), peer != 0 ? fmt::format(" (vf{})", peer) : ""),
-             c.value("sent_pkts", 0ull), c.value("sent_bytes", 0ull), c.value("rcvd_pkts", 0ull), c.value("rcvd_bytes", 0ull));
+  fmt::print("    QP 0x{:06x}  {:<2} {:<5}  to {}  tx {} pkts {} B  rx {} pkts {} B", q.value("qpn", 0u),
+             q.value("type", ""), q.value("state", ""),
+             q.value("dest_qpn", 0u) == 0
+                 ? std::string("-")
+                 : fmt::format("0x{:06x}{}", q.value("dest_qpn", 0u), peer != 0 ? fmt::format(" (vf{})", peer) : ""),
+             c.value("sent_pkts", 0ull), c.value("sent_bytes", 0ull), c.value("rcvd_pkts", 0ull),
+             c.value("rcvd_bytes", 0ull));
   // What is wrong is only shown when it happened.
   for (const auto& [name, value] : c.items()) {
     if (name.find("_pkts") == std::string::npos && name.find("_bytes") == std::string::npos && value != 0)
@@ -63,7 +66,8 @@ void print_report(const json& report) {
   const json& nic = report["nic_process"];
   fmt::print("NIC process {}  version {}  up {} s  {}\n", nic.value("pid", 0), nic.value("version", ""),
              nic.value("uptime_seconds", 0ull), nic.value("dir", ""));
-  fmt::print("Frames go {}{}\n", report.value("route", "") == "direct" ? "directly from process to process" : "through the eSwitch",
+  fmt::print("Frames go {}{}\n",
+             report.value("route", "") == "direct" ? "directly from process to process" : "through the eSwitch",
              report.value("route", "") == "direct"
                  ? ""
                  : fmt::format(" ({} captures, {} faults)", report.value("captures", 0u), report.value("faults", 0u)));

@@ -22,8 +22,8 @@ namespace {
   if (report.empty()) {
     int status = 0;
     ::waitpid(child, &status, 0);
-    std::fprintf(stderr, "softrnicd: ended before it was ready (%s %d)\n",
-                 WIFSIGNALED(status) ? "signal" : "status", WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    std::fprintf(stderr, "softrnicd: ended before it was ready (%s %d)\n", WIFSIGNALED(status) ? "signal" : "status",
+                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     ::_exit(EXIT_FAILURE);
   }
   if (report.size() > 1) std::fprintf(stderr, "softrnicd: %s\n", report.c_str() + 1);

@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kBurst = 32;             // frames of a port in one turn, while the eSwitch does not run
+constexpr int kBurst = 32;               // frames of a port in one turn, while the eSwitch does not run
 constexpr useconds_t kProbePoll = 1000;  // microseconds between two of them
 
 struct Port {
@@ -106,7 +106,8 @@ int PortNetwork::settle(std::string* why) {
   while (duplicate_.empty() && std::any_of(ports_.begin(), ports_.end(), probing)) {
     const Nanos now = nic::Clock::system_now();
     for (const Port& p : ports_) {
-      p.port->receive(now, kBurst, [](void*, Bytes) {}, nullptr);
+      p.port->receive(
+          now, kBurst, [](void*, Bytes) {}, nullptr);
       if (p.port->next_timeout() <= now) p.port->on_timeout(now);
       p.port->flush();
     }

@@ -159,7 +159,8 @@ SOFTRNIC_ABI ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh,
 }
 
 // The Ethernet address behind a GID, as far as it follows from the GID itself: our own addresses, multicast groups
-// (RFC 1112, RFC 2464), and link-local addresses made of a MAC address (RFC 4291 appendix A). 0 or a negative errno value.
+// (RFC 1112, RFC 2464), and link-local addresses made of a MAC address (RFC 4291 appendix A). 0 or a negative errno
+// value.
 SOFTRNIC_ABI int ibv_resolve_eth_l2_from_gid(ibv_context* context, ibv_ah_attr* attr, uint8_t eth_mac[ETHERNET_LL_SIZE],
                                              uint16_t* vid) {
   nic::Context& nic = *to_shim(context).nic;

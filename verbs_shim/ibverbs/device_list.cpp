@@ -85,4 +85,3 @@ SOFTRNIC_ABI const char* ibv_get_device_name(ibv_device* device) { return device
 SOFTRNIC_ABI __be64 ibv_get_device_guid(ibv_device* device) { return to_shim(device).record.node_guid; }
 
 SOFTRNIC_ABI int ibv_get_device_index(ibv_device* device) { return static_cast<int>(to_shim(device).index); }
-

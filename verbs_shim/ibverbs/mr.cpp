@@ -4,8 +4,8 @@
 namespace softrnic::shim {
 namespace {
 
-constexpr unsigned int kSupported = kAccessLocalWrite | kAccessRemoteWrite | kAccessRemoteRead | kAccessRemoteAtomic |
-                                    kAccessMwBind | kAccessZeroBased;
+constexpr unsigned int kSupported =
+    kAccessLocalWrite | kAccessRemoteWrite | kAccessRemoteRead | kAccessRemoteAtomic | kAccessMwBind | kAccessZeroBased;
 // Hints: IBV_ACCESS_HUGETLB says how the memory is mapped, and the optional range is there to be ignored by devices
 // that do not know a flag (ibv_reg_mr(3)).
 constexpr unsigned int kIgnored = +IBV_ACCESS_HUGETLB | +IBV_ACCESS_OPTIONAL_RANGE;

@@ -34,8 +34,8 @@ inline Device& to_shim(ibv_device* d) { return *reinterpret_cast<Device*>(d); }
 // The process's attachment to the NIC process, made when the first device is opened, shared by all contexts and given
 // up with the last of them. On failure null, and `*rc` an errno value; the user has been told.
 std::shared_ptr<nic::Vf> attach_shared(int* rc);
-// What the NIC process says about itself and its devices; asks it if this process is not attached. 0 or an errno value and
-// in `*why` a sentence for the user.
+// What the NIC process says about itself and its devices; asks it if this process is not attached. 0 or an errno value
+// and in `*why` a sentence for the user.
 int discover(control::HelloInfo* out, std::string* why);
 // Tells the user why there are no devices: once a process, on standard error.
 void complain_once(const std::string& why);
@@ -114,8 +114,8 @@ struct Srq {
 inline Srq& to_shim(ibv_srq* s) { return *reinterpret_cast<Srq*>(s); }
 
 struct Qp {
-  ibv_qp_ex ib;              // also every plain QP: its struct is the first member
-  void* newer_builders[8];   // room for builders that later headers append to ibv_qp_ex
+  ibv_qp_ex ib;             // also every plain QP: its struct is the first member
+  void* newer_builders[8];  // room for builders that later headers append to ibv_qp_ex
   nic::QueuePair* nic;
   std::uint32_t max_send_sge, max_inline;  // granted; fixed for life
   bool has_builders = false;

@@ -1,6 +1,7 @@
-// The interface between rdma-core's libibverbs and its providers, under the names and versions that providers' libraries
-// import. Nothing here drives a provider, so every one of these fails cleanly: the functions that return a pointer
-// give null, all others EOPNOTSUPP (those without a result do nothing, which is right for provider registration).
+// The interface between rdma-core's libibverbs and its providers, under the names and versions that providers'
+// libraries import. Nothing here drives a provider, so every one of these fails cleanly: the functions that return a
+// pointer give null, all others EOPNOTSUPP (those without a result do nothing, which is right for provider
+// registration).
 #include <cerrno>
 
 #include "verbs_shim/ibverbs/abi.h"
@@ -49,6 +50,8 @@ IN_59(softrnic_private_unsupported, verbs_register_driver_59)
 IN_64(softrnic_private_unsupported, verbs_register_driver_64)
 IN_65(softrnic_private_unsupported, verbs_register_driver_65)
 
+// Lists without separators:
+// clang-format off
 #define U34(name) SINCE_34(softrnic_private_unsupported, name)
 U34(__ioctl_final_num_attrs) U34(__verbs_log) U34(execute_ioctl) U34(ibv_cmd_advise_mr) U34(ibv_cmd_alloc_dm)
 U34(ibv_cmd_alloc_mw) U34(ibv_cmd_alloc_pd) U34(ibv_cmd_attach_mcast) U34(ibv_cmd_close_xrcd) U34(ibv_cmd_create_ah)
@@ -77,3 +80,4 @@ U64(ibv_dmabuf_heap_cc_shared_init) U64(ibv_dmabuf_heap_destroy) U64(ibv_dmabuf_
 U65(ibv_cmd_create_comp_cntr) U65(ibv_cmd_destroy_comp_cntr) U65(ibv_cmd_inc_comp_cntr) U65(ibv_cmd_inc_err_comp_cntr)
 U65(ibv_cmd_qp_attach_comp_cntr) U65(ibv_cmd_query_comp_cntr_caps) U65(ibv_cmd_read_comp_cntr)
 U65(ibv_cmd_read_err_comp_cntr) U65(ibv_cmd_set_comp_cntr) U65(ibv_cmd_set_err_comp_cntr)
+    // clang-format on

@@ -21,19 +21,17 @@ std::weak_ptr<nic::Vf>& shared_vf() {
 // A fork while another thread is in here must not leave the lock taken in the child.
 void register_fork_handlers() {
   static std::once_flag once;
-  std::call_once(once, [] {
-    pthread_atfork([] { g_lock.lock(); }, [] { g_lock.unlock(); }, [] { g_lock.unlock(); });
-  });
+  std::call_once(once, [] { pthread_atfork([] { g_lock.lock(); }, [] { g_lock.unlock(); }, [] { g_lock.unlock(); }); });
 }
 
 std::string reason(const std::string& path, int rc, const control::HelloInfo& info) {
   if (rc == EPROTONOSUPPORT) {
     return "the NIC process at " + path + " is another version (softrnic " + info.reply.daemon_version + ", protocol " +
-           std::to_string(info.reply.version) + "; this library: protocol " + std::to_string(control::kProtocolVersion) +
+           std::to_string(info.reply.version) + "; this library: protocol " +
+           std::to_string(control::kProtocolVersion) +
            "): stop it with `softrnic down`, or use the libraries it came with";
   }
-  return "no NIC process at " + path + " (" + strerrordesc_np(rc) +
-         "): run the program with `softrnic run -- PROGRAM`";
+  return "no NIC process at " + path + " (" + strerrordesc_np(rc) + "): run the program with `softrnic run -- PROGRAM`";
 }
 
 // The attachment if there is one that works; one inherited by fork() attaches anew. Under g_lock.

@@ -13,10 +13,14 @@ constexpr std::uint64_t kRcOps = kUcOps | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_W
 // Operations a QP of `type` can have (ibv_wr_post(3)); 0 for a type that is not supported.
 std::uint64_t operations_of(unsigned type) {
   switch (type) {
-    case IBV_QPT_RC: return kRcOps;
-    case IBV_QPT_UC: return kUcOps;
-    case IBV_QPT_UD: return kUdOps;
-    default: return 0;
+    case IBV_QPT_RC:
+      return kRcOps;
+    case IBV_QPT_UC:
+      return kUcOps;
+    case IBV_QPT_UD:
+      return kUdOps;
+    default:
+      return 0;
   }
 }
 
@@ -123,7 +127,8 @@ ibv_qp* create_qp_ex(ibv_context*, ibv_qp_init_attr_ex* attr) {
     return made<ibv_qp>(EOPNOTSUPP, nullptr);
   }
   bool builders = (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
-  if (builders && (attr->send_ops_flags & ~operations_of(number(attr->qp_type)))) return made<ibv_qp>(EOPNOTSUPP, nullptr);
+  if (builders && (attr->send_ops_flags & ~operations_of(number(attr->qp_type))))
+    return made<ibv_qp>(EOPNOTSUPP, nullptr);
   return guarded([&]() -> ibv_qp* {
     std::unique_ptr<Qp> qp;
     int rc = create(attr->pd, reinterpret_cast<ibv_qp_init_attr*>(attr), &qp);

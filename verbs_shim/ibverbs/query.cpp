@@ -16,8 +16,8 @@ namespace {
 constexpr __be16 kDefaultPkey = 0xFFFF;  // the only entry of the P_Key table (full member)
 constexpr int kPhysStateLinkUp = 5;      // IBA 14.2.5.6, PortPhysicalState
 constexpr std::uint8_t kWidth4x = 2;
-constexpr std::uint8_t kSpeedEdr = 32;   // 25 Gb/s a lane
-constexpr std::uint8_t kAckDelay = 15;   // 4.096 us * 2^15 = 134 ms: a process may have to wake first
+constexpr std::uint8_t kSpeedEdr = 32;  // 25 Gb/s a lane
+constexpr std::uint8_t kAckDelay = 15;  // 4.096 us * 2^15 = 134 ms: a process may have to wake first
 
 ibv_mtu mtu_enum(std::uint32_t bytes) {
   if (bytes >= 4096) return IBV_MTU_4096;
@@ -59,8 +59,8 @@ void fill_device_attr(const control::DeviceRecord& r, ibv_device_attr* a) {
   a->max_mw = static_cast<int>(r.max_mw);
   a->max_mcast_grp = static_cast<int>(r.max_mcast_grp);
   a->max_mcast_qp_attach = static_cast<int>(r.max_mcast_qp_attach);
-  a->max_total_mcast_qp_attach = static_cast<int>(std::min<std::uint64_t>(
-      std::uint64_t{r.max_mcast_grp} * r.max_mcast_qp_attach, std::numeric_limits<int>::max()));
+  a->max_total_mcast_qp_attach = static_cast<int>(
+      std::min<std::uint64_t>(std::uint64_t{r.max_mcast_grp} * r.max_mcast_qp_attach, std::numeric_limits<int>::max()));
   a->max_ah = static_cast<int>(r.max_ah);
   a->max_srq = static_cast<int>(r.max_srq);
   a->max_srq_wr = static_cast<int>(r.max_srq_wr);

@@ -6,9 +6,10 @@ namespace softrnic::shim {
 int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   nic::SharedReceiveQueue& queue = *to_shim(srq).nic;
   for (; wr != nullptr; wr = wr->next) {
-    int rc = wr->num_sge < 0 ? EINVAL
-                             : queue.post(wr->wr_id, {reinterpret_cast<const Sge*>(wr->sg_list),
-                                                      static_cast<std::size_t>(wr->num_sge)});
+    int rc =
+        wr->num_sge < 0
+            ? EINVAL
+            : queue.post(wr->wr_id, {reinterpret_cast<const Sge*>(wr->sg_list), static_cast<std::size_t>(wr->num_sge)});
     if (rc != 0) {
       *bad_wr = wr;
       return rc;

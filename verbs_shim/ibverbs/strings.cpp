@@ -12,8 +12,14 @@ const char* name_of(const char* const (&names)[N], int value) {
 }
 
 constexpr const char* kNodeTypes[] = {
-    nullptr,     "InfiniBand channel adapter", "InfiniBand switch", "InfiniBand router",
-    "iWARP NIC", "usNIC",                      "usNIC UDP",         "unspecified",
+    nullptr,
+    "InfiniBand channel adapter",
+    "InfiniBand switch",
+    "InfiniBand router",
+    "iWARP NIC",
+    "usNIC",
+    "usNIC UDP",
+    "unspecified",
 };
 
 constexpr const char* kPortStates[] = {"no state change (NOP)", "down", "init", "armed", "active", "active defer"};
@@ -70,9 +76,22 @@ constexpr const char* kWcStatuses[] = {
 };
 
 constexpr const char* kWrOpcodes[] = {
-    "rdma-write", "rdma-write-with-imm",  "send",      "send-with-imm", "rdma-read",     "atomic-cmp-and-swp",
-    "atomic-fetch-and-add", "local-inv",  "bind-mw",   "send-with-inv", "tso",           "driver1",
-    nullptr,      nullptr,                "flush",     "atomic-write",
+    "rdma-write",
+    "rdma-write-with-imm",
+    "send",
+    "send-with-imm",
+    "rdma-read",
+    "atomic-cmp-and-swp",
+    "atomic-fetch-and-add",
+    "local-inv",
+    "bind-mw",
+    "send-with-inv",
+    "tso",
+    "driver1",
+    nullptr,
+    nullptr,
+    "flush",
+    "atomic-write",
 };
 
 }  // namespace

@@ -36,20 +36,17 @@ SOFTRNIC_ABI int ibv_set_ece(ibv_qp*, ibv_ece*) { return status(EOPNOTSUPP); }
 SOFTRNIC_ABI int ibv_query_ece(ibv_qp*, ibv_ece*) { return status(EOPNOTSUPP); }
 
 // --- DMA handles, buffers for confidential computing (1.15 to 1.17) ------------------------------------------------
-SOFTRNIC_ABI ibv_dmah* ibv_alloc_dmah(ibv_context*, ibv_dmah_init_attr*) {
-  return made<ibv_dmah>(EOPNOTSUPP, nullptr);
-}
+SOFTRNIC_ABI ibv_dmah* ibv_alloc_dmah(ibv_context*, ibv_dmah_init_attr*) { return made<ibv_dmah>(EOPNOTSUPP, nullptr); }
 SOFTRNIC_ABI int ibv_dealloc_dmah(ibv_dmah*) { return status(EOPNOTSUPP); }
 SOFTRNIC_ABI ibv_mr* ibv_reg_mr_ex(ibv_pd*, ibv_mr_init_attr*) { return made<ibv_mr>(EOPNOTSUPP, nullptr); }
 SOFTRNIC_ABI int ibv_dm_export_dmabuf_fd(ibv_dm*) { return minus_one(); }
 SOFTRNIC_ABI void* ibv_alloc_buf(ibv_pd*, size_t, ibv_buf**) { return made<void>(EOPNOTSUPP, nullptr); }
 SOFTRNIC_ABI void ibv_free_buf(ibv_buf*) {}
-SOFTRNIC_ABI ibv_mr* ibv_reg_buf_mr(ibv_pd*, ibv_buf*, void*, size_t, int) {
-  return made<ibv_mr>(EOPNOTSUPP, nullptr);
-}
+SOFTRNIC_ABI ibv_mr* ibv_reg_buf_mr(ibv_pd*, ibv_buf*, void*, size_t, int) { return made<ibv_mr>(EOPNOTSUPP, nullptr); }
 SOFTRNIC_ABI int ibv_export_buf_dmabuf_fd(ibv_buf*) { return minus_one(); }
 
-// --- completion counters (1.18) ----------------------------------------------------------------------------------------
+// --- completion counters (1.18)
+// ----------------------------------------------------------------------------------------
 SOFTRNIC_ABI int _ibv_query_comp_cntr_caps(ibv_context*, ibv_comp_cntr_caps*, size_t) { return status(EOPNOTSUPP); }
 SOFTRNIC_ABI ibv_comp_cntr* ibv_create_comp_cntr(ibv_context*, ibv_comp_cntr_init_attr*) {
   return made<ibv_comp_cntr>(EOPNOTSUPP, nullptr);

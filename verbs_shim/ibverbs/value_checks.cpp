@@ -1,7 +1,7 @@
 // The engine's numbers are those of the verbs ABI: conversions are casts.
+#include "protocols/common/work.h"
 #include "protocols/ib/qp_state.h"
 #include "verbs_shim/ibverbs/abi.h"
-#include "protocols/common/work.h"
 
 namespace softrnic {
 

@@ -37,13 +37,14 @@ class Connection {
   void close();
 
   // Sends one message. 0 or errno (EPIPE: the NIC process is gone).
-  int send(MsgType type, std::uint32_t seq, const void* body, std::uint32_t length, const int* fds = nullptr, int num_fds = 0);
+  int send(MsgType type, std::uint32_t seq, const void* body, std::uint32_t length, const int* fds = nullptr,
+           int num_fds = 0);
   // Receives one message, blocking (or EAGAIN when `nonblocking`). EPIPE at end of file, EPROTO for a malformed one.
   int receive(Message* out, bool nonblocking = false);
   // Sends a request and waits for its reply; notices that arrive meanwhile go to `notices`. Returns the
   // transport's errno or the reply's status.
-  int call(MsgType type, const void* body, std::uint32_t length, Message* reply, std::vector<Message>* notices = nullptr,
-           const int* fds = nullptr, int num_fds = 0);
+  int call(MsgType type, const void* body, std::uint32_t length, Message* reply,
+           std::vector<Message>* notices = nullptr, const int* fds = nullptr, int num_fds = 0);
 
  private:
   int fd_ = -1;

@@ -39,8 +39,8 @@ bool NicHost::Impl::on_capture(Session& s, Request& r) {
   return true;
 }
 
-// First the switch shows its frames, then the VFs change their route, then the client hears that it runs: so it sees all
-// that is sent from then on.
+// First the switch shows its frames, then the VFs change their route, then the client hears that it runs: so it sees
+// all that is sent from then on.
 void NicHost::Impl::start_capture(std::uint64_t session, std::uint32_t seq, std::shared_ptr<observe::Capture> capture) {
   captures[session].capture = capture;
   for (const auto& [id, vf] : vfs->all()) capture->add_interface(id, interface_name(*vf));

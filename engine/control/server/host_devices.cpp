@@ -19,10 +19,10 @@ constexpr std::uint32_t kVendorPartId = 0x0001;
 constexpr std::uint8_t kLinkLayerEthernet = 2;  // IBV_LINK_LAYER_ETHERNET
 constexpr std::uint8_t kNodeTypeCa = 1;         // IBV_NODE_CA
 constexpr std::uint16_t kNoVlan = 0xFFFF;
-constexpr std::size_t kMaxGids = 256;           // of a device: the index is 8 bits wide in an address vector
-constexpr std::size_t kMaxAllGids = 1024;       // of all devices together: they fit into a message
+constexpr std::size_t kMaxGids = 256;      // of a device: the index is 8 bits wide in an address vector
+constexpr std::size_t kMaxAllGids = 1024;  // of all devices together: they fit into a message
 
-constexpr std::uint32_t kHostLocalMtu = 4096;   // whatever the interfaces' is: their wires are not used
+constexpr std::uint32_t kHostLocalMtu = 4096;  // whatever the interfaces' is: their wires are not used
 
 using Mac = std::array<std::uint8_t, 6>;
 
@@ -209,7 +209,8 @@ DeviceConfig host_devices(const HostView& host) {
   }
   // Without an outside IPv4 address the loopback one takes its place, so that index 3 is always RoCE v2 over IPv4.
   if (table.size() > 2 && !is_mapped_ipv4(table[1].gid)) {
-    const auto it = std::find_if(table.begin(), table.end(), [](const HostAddress& a) { return is_mapped_ipv4(a.gid); });
+    const auto it =
+        std::find_if(table.begin(), table.end(), [](const HostAddress& a) { return is_mapped_ipv4(a.gid); });
     std::rotate(table.begin() + 1, it, it + 1);
   }
 
@@ -237,8 +238,8 @@ std::vector<GidRecord> merge_table(const std::vector<GidRecord>& old, const std:
   for (GidRecord g : fresh) {
     if (contains(out, g)) continue;
     // The types alternate, so that an address keeps its pair of neighbours.
-    auto place = std::find_if(out.begin(), out.end(),
-                              [&](const GidRecord& t) { return t.gid == Gid{} && t.type == g.type; });
+    auto place =
+        std::find_if(out.begin(), out.end(), [&](const GidRecord& t) { return t.gid == Gid{} && t.type == g.type; });
     g.index = static_cast<std::uint32_t>(place - out.begin());
     if (place != out.end()) {
       *place = g;

@@ -28,10 +28,10 @@ struct HostAddress {
 // The machine as far as the devices mirror it.
 struct HostView {
   std::vector<HostAddress> addresses;
-  std::string primary_netdev;          // first non-loopback interface that is up with an IPv4 address; else "lo"
+  std::string primary_netdev;  // first non-loopback interface that is up with an IPv4 address; else "lo"
   unsigned primary_ifindex = 0;
-  std::array<std::uint8_t, 6> mac{};   // its MAC; zero when it has none
-  std::string identity;                // machine id or host name: what a made-up MAC is derived from
+  std::array<std::uint8_t, 6> mac{};  // its MAC; zero when it has none
+  std::string identity;               // machine id or host name: what a made-up MAC is derived from
 };
 
 // Reads interfaces, addresses and identity of this host.
@@ -44,15 +44,15 @@ std::array<std::uint8_t, 8> eui64_of(const std::array<std::uint8_t, 6>& mac);
 
 // A port to a network, which is a host of its own there.
 struct PortView {
-  std::string netdev;                 // kernel's interface under it, or the name of the port
-  unsigned ifindex = 0;               // 0: the kernel has no interface for it
+  std::string netdev;    // kernel's interface under it, or the name of the port
+  unsigned ifindex = 0;  // 0: the kernel has no interface for it
   std::array<std::uint8_t, 6> mac{};
-  std::uint32_t roce_mtu = 1024;      // bytes of payload, 256 to 4096
+  std::uint32_t roce_mtu = 1024;  // bytes of payload, 256 to 4096
   struct Address {
     Gid gid{};
     std::uint16_t vlan = 0xFFFF;
   };
-  std::vector<Address> addresses;     // the link-local ones among them
+  std::vector<Address> addresses;  // the link-local ones among them
 };
 
 // A device for each port: roce0, roce1, ... with the port's addresses: the untagged link-local one at index 0 and 1,

@@ -51,22 +51,23 @@ int NicHost::Impl::open(NicHostOptions o, std::string* why) {
   tell_eswitch_addresses();
   if (host_local && !addresses.start([this] { on_address_change(); }))
     log->warn("changes of this host's addresses will not be seen: {}", std::strerror(errno));
-  routes.configure(options.route_timeout,
-                   {[this] {
-                      std::vector<std::uint16_t> ids;
-                      for (const auto& [id, session] : vf_sessions) ids.push_back(id);
-                      return ids;
-                    },
-                    [this](std::uint16_t vf, const RouteNotice& notice) {
-                      if (Session* s = session_of(vf)) s->send(MsgType::route, 0, 0, &notice, sizeof(notice));
-                    },
-                    [this](std::uint16_t vf) {
-                      Session* s = session_of(vf);
-                      return s != nullptr && s->has_unread();
-                    },
-                    [this](std::uint16_t vf) {
-                      if (Session* s = session_of(vf)) s->close("did not follow a change of route in time");
-                    }});
+  routes.configure(options.route_timeout, {[this] {
+                                             std::vector<std::uint16_t> ids;
+                                             for (const auto& [id, session] : vf_sessions) ids.push_back(id);
+                                             return ids;
+                                           },
+                                           [this](std::uint16_t vf, const RouteNotice& notice) {
+                                             if (Session* s = session_of(vf))
+                                               s->send(MsgType::route, 0, 0, &notice, sizeof(notice));
+                                           },
+                                           [this](std::uint16_t vf) {
+                                             Session* s = session_of(vf);
+                                             return s != nullptr && s->has_unread();
+                                           },
+                                           [this](std::uint16_t vf) {
+                                             if (Session* s = session_of(vf))
+                                               s->close("did not follow a change of route in time");
+                                           }});
   sw::UniqueFd fd;
   if (int error = dir.listen(options.socket_path, &fd, why)) return error;
   listener.assign(fd.release());
@@ -98,8 +99,8 @@ void NicHost::Impl::change_gids(const std::vector<GidRecord>& fresh) {
   if (std::ranges::equal(merged, options.devices.gids, same)) return;
   options.devices.gids = merged;
   for (std::size_t i = 0; i < options.devices.devices.size(); ++i)
-    options.devices.devices[i].num_gids = static_cast<std::uint32_t>(
-        std::ranges::count_if(merged, [i](const GidRecord& g) { return g.device == i; }));
+    options.devices.devices[i].num_gids =
+        static_cast<std::uint32_t>(std::ranges::count_if(merged, [i](const GidRecord& g) { return g.device == i; }));
   log->info("the addresses have changed: {} GIDs", merged.size());
   tell_eswitch_addresses();
   for (const auto& [vf, session] : vf_sessions)
@@ -157,9 +158,8 @@ void NicHost::Impl::on_closed(Session& s, const std::string& reason) {
 }
 
 bool NicHost::Impl::is_used() const {
-  return std::ranges::any_of(sessions, [](const auto& s) {
-    return s.second->holding || s.second->capturing || s.second->vf_id != dp::kNoVf;
-  });
+  return std::ranges::any_of(
+      sessions, [](const auto& s) { return s.second->holding || s.second->capturing || s.second->vf_id != dp::kNoVf; });
 }
 
 // Starts or stops the wait for the end of a NIC process that lives only as long as it is used.
@@ -208,9 +208,8 @@ void NicHost::set_network(std::unique_ptr<Network> network) {
   d.options.devices = d.network->devices();
   d.eswitch->set_uplinks(d.network->uplinks());
   d.tell_eswitch_addresses();
-  d.network->set_on_change([&d] {
-    boost::asio::post(d.io, [&d, fresh = d.network->devices().gids] { d.change_gids(fresh); });
-  });
+  d.network->set_on_change(
+      [&d] { boost::asio::post(d.io, [&d, fresh = d.network->devices().gids] { d.change_gids(fresh); }); });
 }
 
 const std::string& NicHost::socket_path() const { return impl_->options.socket_path; }

@@ -1,5 +1,5 @@
-// The NIC process as an object: the control server and the eSwitch of one runtime directory. Needs no DPDK, so tests run
-// it on threads of their own process.
+// The NIC process as an object: the control server and the eSwitch of one runtime directory. Needs no DPDK, so tests
+// run it on threads of their own process.
 #pragma once
 
 #include <chrono>
@@ -25,9 +25,9 @@ struct NicHostOptions {
   // Ends when its last user (attached process, hold, capture) is gone, or when none came within first_user_timeout.
   bool end_with_last_user = false;
   std::chrono::milliseconds first_user_timeout{30000};
-  std::chrono::milliseconds linger{0};                // how long it waits for a new user then
-  std::chrono::milliseconds block_quarantine{2000};   // before a returned QPN block is dealt out again
-  std::chrono::milliseconds route_timeout{10000};     // a VF that does not follow a change of route is detached
+  std::chrono::milliseconds linger{0};               // how long it waits for a new user then
+  std::chrono::milliseconds block_quarantine{2000};  // before a returned QPN block is dealt out again
+  std::chrono::milliseconds route_timeout{10000};    // a VF that does not follow a change of route is detached
   VfTable::Sizes sizes;
   sw::ESwitchOptions eswitch;
   // Called once the directory is ours, so that the log can be in it. Default: nothing is logged.

@@ -1,5 +1,5 @@
-// The requests of the control protocol. A handler returns false for a message that breaks the protocol: the connection is
-// closed then. What is well-formed but cannot be done gets an errno value in the reply.
+// The requests of the control protocol. A handler returns false for a message that breaks the protocol: the connection
+// is closed then. What is well-formed but cannot be done gets an errno value in the reply.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -26,8 +26,7 @@ MsgType type_of(const Request& r) { return static_cast<MsgType>(r.header.type); 
 // A name that another process gave, safe for logs and terminals.
 std::string printable(const char* text, std::size_t size) {
   std::string out;
-  for (std::size_t i = 0; i < size && text[i] != '\0'; ++i)
-    out += text[i] >= 0x20 && text[i] < 0x7F ? text[i] : '?';
+  for (std::size_t i = 0; i < size && text[i] != '\0'; ++i) out += text[i] >= 0x20 && text[i] < 0x7F ? text[i] : '?';
   return out;
 }
 
@@ -53,18 +52,30 @@ void NicHost::Impl::on_request(Session& s, Request& r) {
 
 bool NicHost::Impl::handle(Session& s, Request& r) {
   switch (type_of(r)) {
-    case MsgType::hello: return on_hello(s, r);
-    case MsgType::attach: return on_attach(s, r);
-    case MsgType::get_block: return on_get_block(s, r);
-    case MsgType::connect_peer: return on_connect_peer(s, r);
-    case MsgType::mcast: return on_mcast(s, r);
-    case MsgType::return_block: return on_return_block(s, r);
-    case MsgType::address: return on_address(s, r);
-    case MsgType::route_done: return on_route_done(s, r);
-    case MsgType::capture: return on_capture(s, r);
-    case MsgType::fault_add: return on_fault_add(s, r);
-    case MsgType::fault_del: return on_fault_del(s, r);
-    case MsgType::events: return on_events(s, r);
+    case MsgType::hello:
+      return on_hello(s, r);
+    case MsgType::attach:
+      return on_attach(s, r);
+    case MsgType::get_block:
+      return on_get_block(s, r);
+    case MsgType::connect_peer:
+      return on_connect_peer(s, r);
+    case MsgType::mcast:
+      return on_mcast(s, r);
+    case MsgType::return_block:
+      return on_return_block(s, r);
+    case MsgType::address:
+      return on_address(s, r);
+    case MsgType::route_done:
+      return on_route_done(s, r);
+    case MsgType::capture:
+      return on_capture(s, r);
+    case MsgType::fault_add:
+      return on_fault_add(s, r);
+    case MsgType::fault_del:
+      return on_fault_del(s, r);
+    case MsgType::events:
+      return on_events(s, r);
     case MsgType::status:
     case MsgType::fault_list:
       if (!r.body.empty()) return false;
@@ -88,7 +99,8 @@ bool NicHost::Impl::handle(Session& s, Request& r) {
       s.send(MsgType::hold, r.header.seq, 0);
       review_users();
       return true;
-    default: return false;
+    default:
+      return false;
   }
 }
 
@@ -159,14 +171,14 @@ bool NicHost::Impl::on_attach(Session& s, const Request& r) {
   s.vf_id = vf->id;
   vf_sessions[vf->id] = &s;
   name_interface(*vf);
-  eswitch->attach({vf->id, options.sizes.switch_ring, vf->switch_channel, vf->inbox, vf->status,
-                   std::move(switch_side)});
+  eswitch->attach(
+      {vf->id, options.sizes.switch_ring, vf->switch_channel, vf->inbox, vf->status, std::move(switch_side)});
   reply.vf_id = vf->id;
   reply.switch_slot = vf->id;
   reply.ring_size = options.sizes.switch_ring;
   reply.route_mode = static_cast<std::uint32_t>(routes.mode());
   reply.route_epoch = routes.epoch();
-  const int fds[] = {vf->inbox->fd(),          vf->eventfd.get(),      vf->status->fd(),   vfs->block_table_memory().fd(),
+  const int fds[] = {vf->inbox->fd(),          vf->eventfd.get(),     vf->status->fd(),  vfs->block_table_memory().fd(),
                      vf->switch_channel->fd(), eswitch->inbox().fd(), eswitch->eventfd()};
   s.send(MsgType::attach, r.header.seq, 0, &reply, sizeof(reply), fds);
   tell("vf-attached", {{"vf", vf->id}, {"pid", s.pid()}, {"comm", s.comm}},
@@ -283,7 +295,8 @@ int NicHost::Impl::change_membership(Vf& vf, const Gid& mgid, bool join) {
   return 0;
 }
 
-// The ports belong to the switch's thread: the change is made there, and answered when the programs have been told of it.
+// The ports belong to the switch's thread: the change is made there, and answered when the programs have been told of
+// it.
 bool NicHost::Impl::on_address(Session& s, const Request& r) {
   AddressRequest request{};
   if (!take_body(r, &request) || request.add > 1) return false;

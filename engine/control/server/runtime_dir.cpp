@@ -43,7 +43,7 @@ std::string read_pid(int fd) {
 }  // namespace
 
 int check_dir(const std::string& path, std::string* why) {
-  struct stat st{};
+  struct stat st {};
   if (::lstat(path.c_str(), &st) != 0) {
     const int error = errno;
     return fail(why, error, fmt::format("'{}': {}", path, describe(error)));
@@ -51,8 +51,8 @@ int check_dir(const std::string& path, std::string* why) {
   if (S_ISLNK(st.st_mode)) return fail(why, EPERM, fmt::format("'{}' is a symbolic link, not a directory", path));
   if (!S_ISDIR(st.st_mode)) return fail(why, ENOTDIR, fmt::format("'{}' is not a directory", path));
   if (st.st_uid != ::geteuid())
-    return fail(why, EPERM, fmt::format("the directory '{}' belongs to user {}, not to user {}", path, st.st_uid,
-                                        ::geteuid()));
+    return fail(why, EPERM,
+                fmt::format("the directory '{}' belongs to user {}, not to user {}", path, st.st_uid, ::geteuid()));
   if ((st.st_mode & (S_IWGRP | S_IWOTH)) != 0 && (st.st_mode & S_ISVTX) == 0)
     return fail(why, EPERM,
                 fmt::format("other users can write to the directory '{}' (mode {:04o}); make it private with "
@@ -76,8 +76,7 @@ int RuntimeDir::open(const std::string& path, std::string* why) {
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     const int error = errno == EWOULDBLOCK ? EADDRINUSE : errno;
     if (error != EADDRINUSE) return fail(why, error, fmt::format("cannot lock '{}': {}", lock_path, describe(error)));
-    return fail(why, error,
-                fmt::format("a NIC process ({}) is already running in '{}'", read_pid(lock.get()), path));
+    return fail(why, error, fmt::format("a NIC process ({}) is already running in '{}'", read_pid(lock.get()), path));
   }
   const std::string pid = fmt::format("{}\n", ::getpid());
   if (::ftruncate(lock.get(), 0) != 0 || ::pwrite(lock.get(), pid.data(), pid.size(), 0) < 0) {
@@ -94,10 +93,9 @@ int RuntimeDir::listen(const std::string& socket_path, sw::UniqueFd* out, std::s
   if (int error = make_address(socket_path, &address, why)) return error;
   const auto* sa = reinterpret_cast<const sockaddr*>(&address);
 
-  struct stat st{};
+  struct stat st {};
   if (::lstat(socket_path.c_str(), &st) == 0) {
-    if (!S_ISSOCK(st.st_mode))
-      return fail(why, EEXIST, fmt::format("'{}' exists and is not a socket", socket_path));
+    if (!S_ISSOCK(st.st_mode)) return fail(why, EEXIST, fmt::format("'{}' exists and is not a socket", socket_path));
     sw::UniqueFd probe(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     // EAGAIN: somebody listens whose queue of connections is full.
     if (probe && (::connect(probe.get(), sa, sizeof(address)) == 0 || errno == EAGAIN))

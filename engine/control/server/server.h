@@ -110,7 +110,7 @@ struct NicHost::Impl {
     std::shared_ptr<observe::Capture> capture;
     bool running = true;  // else it only writes what it still has
   };
-  std::map<std::uint64_t, CaptureEntry> captures;  // by session
+  std::map<std::uint64_t, CaptureEntry> captures;                      // by session
   std::map<std::uint64_t, std::vector<std::uint32_t>> session_faults;  // rules that go with their session
   observe::EventLog events;
   struct EventWaiter {

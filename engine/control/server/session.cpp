@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kMaxQueued = 8192;  // every VF may get one notice from each other VF
 constexpr std::chrono::milliseconds kResourceRetry{5};
-constexpr int kMessagesPerTurn = 16;      // then other connections get theirs
+constexpr int kMessagesPerTurn = 16;  // then other connections get theirs
 
 // Room for more descriptors than are allowed, so that too many are seen and closed, not lost.
 constexpr std::size_t kControlBytes = CMSG_SPACE(sizeof(int) * kMaxFds * 2);
@@ -40,7 +40,12 @@ std::vector<sw::UniqueFd> take_fds(const msghdr& msg) {
 }  // namespace
 
 Session::Session(boost::asio::io_context& io, sw::UniqueFd socket, std::uint64_t id, Callbacks callbacks)
-    : io_(io), socket_(io), process_(io), retry_(io), id_(id), callbacks_(std::move(callbacks)),
+    : io_(io),
+      socket_(io),
+      process_(io),
+      retry_(io),
+      id_(id),
+      callbacks_(std::move(callbacks)),
       buffer_(sizeof(MsgHeader) + kMaxMessage) {
   ucred cred{};
   socklen_t length = sizeof(cred);

@@ -1,8 +1,8 @@
 // What `softrnic status` shows, as JSON. The status pages are written by the applications: nothing in them is believed
 // beyond its form.
 #include <arpa/inet.h>
-#include <net/if.h>
 #include <fmt/format.h>
+#include <net/if.h>
 #include <unistd.h>
 
 #include <array>
@@ -21,10 +21,20 @@ namespace {
 using nlohmann::json;
 
 // In the order of ib::QpCounters.
-constexpr std::array kCounterNames = {
-    "sent_pkts",          "rcvd_pkts",    "sent_bytes",   "rcvd_bytes",         "duplicate_request",
-    "out_of_seq_request", "rcvd_rnr_err", "send_rnr_err", "rcvd_seq_err",       "retry_exceeded_err",
-    "retry_rnr_exceeded_err", "completer_retry_err", "local_ack_timeout_err", "drops"};
+constexpr std::array kCounterNames = {"sent_pkts",
+                                      "rcvd_pkts",
+                                      "sent_bytes",
+                                      "rcvd_bytes",
+                                      "duplicate_request",
+                                      "out_of_seq_request",
+                                      "rcvd_rnr_err",
+                                      "send_rnr_err",
+                                      "rcvd_seq_err",
+                                      "retry_exceeded_err",
+                                      "retry_rnr_exceeded_err",
+                                      "completer_retry_err",
+                                      "local_ack_timeout_err",
+                                      "drops"};
 static_assert(sizeof(ib::QpCounters) == kCounterNames.size() * sizeof(std::uint64_t));
 static_assert(sizeof(dp::QpStatus::counters) >= sizeof(ib::QpCounters));
 
@@ -48,12 +58,18 @@ std::string netdev_name(std::uint32_t ifindex) {
 
 std::string type_name(std::uint8_t type) {
   switch (static_cast<ib::QpType>(type)) {
-    case ib::QpType::rc: return "RC";
-    case ib::QpType::uc: return "UC";
-    case ib::QpType::ud: return "UD";
-    case ib::QpType::raw_packet: return "RAW_PACKET";
-    case ib::QpType::xrc_send: return "XRC_SEND";
-    case ib::QpType::xrc_recv: return "XRC_RECV";
+    case ib::QpType::rc:
+      return "RC";
+    case ib::QpType::uc:
+      return "UC";
+    case ib::QpType::ud:
+      return "UD";
+    case ib::QpType::raw_packet:
+      return "RAW_PACKET";
+    case ib::QpType::xrc_send:
+      return "XRC_SEND";
+    case ib::QpType::xrc_recv:
+      return "XRC_RECV";
   }
   return fmt::format("type {}", type);
 }
@@ -84,7 +100,8 @@ void for_each_qp(const sw::SharedMemory& page, F&& f) {
     if (data < 0) return;
     // On to the entry that the data is in.
     if (data > at) at += (data - at) / static_cast<off_t>(kEntry) * static_cast<off_t>(kEntry);
-    const ssize_t n = ::pread(page.fd(), buffer.data(), std::min<std::size_t>(buffer.size(), static_cast<std::size_t>(kEnd - at)), at);
+    const ssize_t n = ::pread(page.fd(), buffer.data(),
+                              std::min<std::size_t>(buffer.size(), static_cast<std::size_t>(kEnd - at)), at);
     if (n < static_cast<ssize_t>(kEntry)) return;
     for (std::size_t i = 0; i + kEntry <= static_cast<std::size_t>(n); i += kEntry) f(buffer.data() + i);
     at += n / static_cast<off_t>(kEntry) * static_cast<off_t>(kEntry);
@@ -186,7 +203,8 @@ std::string NicHost::Impl::status_report() {
 std::string NicHost::Impl::faults_report() {
   json report = json::array();
   for (const observe::FaultStatus& f : faults->list()) {
-    report.push_back({{"id", f.id}, {"rule", f.text}, {"matched", f.matched}, {"applied", f.applied}, {"left", nullptr}});
+    report.push_back(
+        {{"id", f.id}, {"rule", f.text}, {"matched", f.matched}, {"applied", f.applied}, {"left", nullptr}});
     if (f.left != UINT64_MAX) report.back()["left"] = f.left;
   }
   return report.dump(-1, ' ', true, json::error_handler_t::replace);

@@ -21,7 +21,7 @@ namespace softrnic::control {
 struct PeerChannel {
   std::shared_ptr<sw::SharedMemory> memory;
   std::uint32_t ring_size = 0;
-  std::uint16_t low = 0, high = 0;            // VF ids; `low` produces into ring 0
+  std::uint16_t low = 0, high = 0;  // VF ids; `low` produces into ring 0
   std::uint16_t slot_at_low = 0, slot_at_high = 0;
 };
 
@@ -41,10 +41,10 @@ struct Vf {
 class VfTable {
  public:
   struct Sizes {
-    std::uint32_t switch_ring = 1u << 19;       // bytes of each ring to and from the eSwitch
-    std::uint32_t peer_ring = 1u << 19;         // bytes of each ring of a direct channel, while there are few
+    std::uint32_t switch_ring = 1u << 19;  // bytes of each ring to and from the eSwitch
+    std::uint32_t peer_ring = 1u << 19;    // bytes of each ring of a direct channel, while there are few
     std::uint32_t min_peer_ring = 1u << 16;
-    std::uint64_t peer_budget = 256ull << 20;   // bytes of all direct channels beyond which new ones are small
+    std::uint64_t peer_budget = 256ull << 20;  // bytes of all direct channels beyond which new ones are small
     std::uint32_t max_blocks_per_vf = 1024;
   };
   static constexpr std::uint16_t kMaxVfs = dp::kInboxSlots - 1;  // a VF's id is its slot at the eSwitch

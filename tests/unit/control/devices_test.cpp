@@ -54,8 +54,8 @@ TEST_CASE("GID table: link-local at 0 and 1, primary IPv4 at 2 and 3, loopback l
     (g.type == 0 ? v1 : v2).push_back(text_of(g.gid));
   }
   CHECK(v1 == v2);
-  CHECK(v1 == std::vector<std::string>{"fe80::5054:ff:fe12:3456", "::ffff:10.1.2.3", "::ffff:10.9.9.9",
-                                       "2001:db8::5", "::ffff:127.0.0.1", "::1"});
+  CHECK(v1 == std::vector<std::string>{"fe80::5054:ff:fe12:3456", "::ffff:10.1.2.3", "::ffff:10.9.9.9", "2001:db8::5",
+                                       "::ffff:127.0.0.1", "::1"});
   CHECK(config.gids[3].ndev_ifindex == 2);
 }
 
@@ -138,8 +138,10 @@ TEST_CASE("Each port is a device with the port's addresses", "[devices]") {
   one.ifindex = 7;
   one.mac = {2, 0, 0, 0, 0, 1};
   one.roce_mtu = 4096;
-  one.addresses = {{address("fe80::ff:fe00:1", "", 0).gid, 0xFFFF}, {address("fe80::ff:fe00:1", "", 0).gid, 7},
-                   {address("fd00::1", "", 0).gid, 0xFFFF},         {address("10.0.0.1", "", 0).gid, 0xFFFF},
+  one.addresses = {{address("fe80::ff:fe00:1", "", 0).gid, 0xFFFF},
+                   {address("fe80::ff:fe00:1", "", 0).gid, 7},
+                   {address("fd00::1", "", 0).gid, 0xFFFF},
+                   {address("10.0.0.1", "", 0).gid, 0xFFFF},
                    {address("10.7.0.1", "", 0).gid, 7}};
   two.mac = {2, 0, 0, 0, 0, 2};
   two.addresses = {{address("fe80::ff:fe00:2", "", 0).gid, 0xFFFF}};

@@ -43,7 +43,7 @@ TEST_CASE("The directory is private, and so is the socket", "[control][life]") {
   std::unique_ptr<NicHost> host;
   std::string why;
   REQUIRE(create_host(parent.path() + "/nic", &host, &why) == 0);
-  struct stat st{};
+  struct stat st {};
   REQUIRE(::stat((parent.path() + "/nic").c_str(), &st) == 0);
   CHECK((st.st_mode & 07777) == 0700);
   REQUIRE(::stat(host->socket_path().c_str(), &st) == 0);
@@ -196,8 +196,8 @@ TEST_CASE("shutdown ends the NIC process", "[control][life]") {
   CHECK(other.is_closed());
 }
 
-// A process that attaches, connects to `peer_block` and then waits; `grandchild`: and forks a child that keeps its socket
-// open when it dies.
+// A process that attaches, connects to `peer_block` and then waits; `grandchild`: and forks a child that keeps its
+// socket open when it dies.
 static pid_t start_victim(const std::string& socket, std::uint32_t peer_block, bool grandchild, pid_t* grandchild_pid) {
   int fds[2];
   REQUIRE(::pipe(fds) == 0);

@@ -155,7 +155,10 @@ TEST_CASE("connect_peer gives both sides the same channel", "[control]") {
     CHECK(b.notices.empty());
   }
   SECTION("the peer learns of a death") {
-    { VfClient gone(host.socket_path()); b.connect_to(gone.attached.first_block); }
+    {
+      VfClient gone(host.socket_path());
+      b.connect_to(gone.attached.first_block);
+    }
     Message m = b.next_notice();
     CHECK(m.header.type == static_cast<std::uint16_t>(MsgType::peer_gone));
   }
@@ -225,7 +228,8 @@ TEST_CASE("channels get smaller when there are many: memory does not grow with t
     REQUIRE(vfs.back() != nullptr);
     for (int j = 0; j < i; ++j) {
       bool created = false;
-      auto channel = table->connect(*vfs[static_cast<std::size_t>(i)], *vfs[static_cast<std::size_t>(j)], &created, &error);
+      auto channel =
+          table->connect(*vfs[static_cast<std::size_t>(i)], *vfs[static_cast<std::size_t>(j)], &created, &error);
       REQUIRE(channel != nullptr);
       CHECK(channel->ring_size >= sizes.min_peer_ring);
       total += channel->memory->size();

@@ -163,7 +163,7 @@ TEST_CASE("a malformed entry breaks the channel and nothing else", "[ring][hosti
   CHECK(broken_by(EntryKind::frame, 0xFFFFFFF8, 0));
   CHECK(broken_by(EntryKind::frame, 57, kMinRingSize - 128 + 64));  // beyond the ring's end
   CHECK_FALSE(broken_by(EntryKind::frame, 56, kMinRingSize - 64));
-  CHECK(broken_by(EntryKind::wrap, kMinRingSize - 8, 0));            // would go round for ever
+  CHECK(broken_by(EntryKind::wrap, kMinRingSize - 8, 0));  // would go round for ever
   CHECK(broken_by(EntryKind::wrap, 0, 64));
   CHECK(broken_by(EntryKind::mark, 1, 0));
   CHECK(broken_by(EntryKind::none, 5, 0));

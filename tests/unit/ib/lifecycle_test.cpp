@@ -245,7 +245,9 @@ TEST_CASE("The P_Key of the QP is in every packet", "[state]") {
 TEST_CASE("IBA 9.6.1.1: opcodes of another service, unknown ones and versions are dropped", "[robust]") {
   for (QpType type : {QpType::rc, QpType::uc, QpType::ud}) {
     for (int op = 0; op < 256; ++op) {
-      const std::uint8_t transport = type == QpType::rc ? kTransportRc : type == QpType::uc ? kTransportUc : kTransportUd;
+      const std::uint8_t transport = type == QpType::rc   ? kTransportRc
+                                     : type == QpType::uc ? kTransportUc
+                                                          : kTransportUd;
       const bool mine = (op & kTransportMask) == transport && opcode_info(static_cast<std::uint8_t>(op)).known();
       if (mine) continue;
       Pair p(config(type));
@@ -292,7 +294,9 @@ TEST_CASE("Packets are taken whether MigReq is set or not", "[robust]") {
 TEST_CASE("IBA 9.6.1.1: a packet too short for its headers or its pad is dropped", "[robust]") {
   for (QpType type : {QpType::rc, QpType::uc, QpType::ud}) {
     for (int op = 0; op < 256; ++op) {
-      const std::uint8_t transport = type == QpType::rc ? kTransportRc : type == QpType::uc ? kTransportUc : kTransportUd;
+      const std::uint8_t transport = type == QpType::rc   ? kTransportRc
+                                     : type == QpType::uc ? kTransportUc
+                                                          : kTransportUd;
       const OpcodeInfo& info = opcode_info(static_cast<std::uint8_t>(op));
       if ((op & kTransportMask) != transport || !info.known()) continue;
       for (std::size_t n = 12; n < info.header_len + 3u; ++n) {

@@ -224,7 +224,8 @@ class Pair {
   void make(End& e, std::uint32_t qpn, std::uint32_t peer, std::uint32_t sq_psn, std::uint32_t rq_psn) {
     e.buf.resize(cfg.buf_size);
     // The two ends differ in every byte, so that no copy goes unseen.
-    for (std::size_t i = 0; i < e.buf.size(); ++i) e.buf[i] = static_cast<std::uint8_t>(i * 7 + (i >> 8) * 13 + qpn * 31);
+    for (std::size_t i = 0; i < e.buf.size(); ++i)
+      e.buf[i] = static_cast<std::uint8_t>(i * 7 + (i >> 8) * 13 + qpn * 31);
     e.key = e.mem.add(e.buf.data(), e.buf.size(), kAllAccess);
     e.sq = std::make_unique<SendQueue>(cfg.sq_depth, cfg.max_sge, cfg.max_inline);
     e.rq = std::make_unique<RecvQueue>(cfg.rq_depth, cfg.max_sge);

@@ -12,10 +12,10 @@ using namespace softrnic::ib;
 namespace {
 
 const std::map<std::string, std::uint32_t> kBits = {
-    {"CS", 1u << 1},  {"EN", 1u << 2},   {"AF", 1u << 3},   {"PK", 1u << 4},   {"PT", 1u << 5},   {"QK", 1u << 6},
-    {"AV", 1u << 7},  {"MTU", 1u << 8},  {"TO", 1u << 9},   {"RC", 1u << 10},  {"RR", 1u << 11},  {"RP", 1u << 12},
-    {"MQR", 1u << 13}, {"AP", 1u << 14}, {"MRT", 1u << 15}, {"SP", 1u << 16},  {"MDR", 1u << 17}, {"PM", 1u << 18},
-    {"DQ", 1u << 20}, {"RL", 1u << 25}};
+    {"CS", 1u << 1},  {"EN", 1u << 2},   {"AF", 1u << 3},   {"PK", 1u << 4},  {"PT", 1u << 5},
+    {"QK", 1u << 6},  {"AV", 1u << 7},   {"MTU", 1u << 8},  {"TO", 1u << 9},  {"RC", 1u << 10},
+    {"RR", 1u << 11}, {"RP", 1u << 12},  {"MQR", 1u << 13}, {"AP", 1u << 14}, {"MRT", 1u << 15},
+    {"SP", 1u << 16}, {"MDR", 1u << 17}, {"PM", 1u << 18},  {"DQ", 1u << 20}, {"RL", 1u << 25}};
 constexpr std::uint32_t kState = 1;
 
 std::uint32_t mask(const std::string& names) {
@@ -90,10 +90,9 @@ std::map<std::string, Want> expected() {
 const std::pair<std::string, QpType> kTypes[] = {{"rc", QpType::rc},        {"uc", QpType::uc},
                                                  {"ud", QpType::ud},        {"ini", QpType::xrc_send},
                                                  {"tgt", QpType::xrc_recv}, {"raw", QpType::raw_packet}};
-const std::pair<std::string, QpState> kStates[] = {{"reset", QpState::reset}, {"init", QpState::init},
-                                                   {"rtr", QpState::rtr},     {"rts", QpState::rts},
-                                                   {"sqd", QpState::sqd},     {"sqe", QpState::sqe},
-                                                   {"err", QpState::err}};
+const std::pair<std::string, QpState> kStates[] = {
+    {"reset", QpState::reset}, {"init", QpState::init}, {"rtr", QpState::rtr}, {"rts", QpState::rts},
+    {"sqd", QpState::sqd},     {"sqe", QpState::sqe},   {"err", QpState::err}};
 
 }  // namespace
 

@@ -125,8 +125,7 @@ TEST_CASE("IBA 9.7.4.4: an ACK lost: the resent message is acknowledged again an
   drop_once(p, "< Acknowledge 100 ACK");
   post_message(p, WrOpcode::send, 10);
   p.run_for(1'000'000'000);
-  CHECK(p.exchange() ==
-        Lines{"> SEND Only 100", "< Acknowledge 100 ACK", "> SEND Only 100", "< Acknowledge 100 ACK"});
+  CHECK(p.exchange() == Lines{"> SEND Only 100", "< Acknowledge 100 ACK", "> SEND Only 100", "< Acknowledge 100 ACK"});
   check_complete(p, 10);
   CHECK(p.b.recvs().size() == 1);
 }
@@ -281,7 +280,8 @@ TEST_CASE("IBA 9.7.5.2.8: RNR NAK lost: the request is resent by the timer and r
   CHECK(p.a.sends()[0].status == WcStatus::success);
 }
 
-TEST_CASE("IBA 9.7.5.2.4: a sequence NAK lost: the responder sends no second one, the timer takes over", "[rc][fault]") {
+TEST_CASE("IBA 9.7.5.2.4: a sequence NAK lost: the responder sends no second one, the timer takes over",
+          "[rc][fault]") {
   Pair p;
   int dropped = 0;
   p.tap = [&](bool from_a, Packet& pkt) {

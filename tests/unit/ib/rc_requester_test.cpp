@@ -63,7 +63,8 @@ TEST_CASE("IBA 9.2.8: pad bytes are counted and zero", "[rc]") {
     REQUIRE(v.size() == 1);
     CHECK(v[0].bth().pad_count() == (4 - n % 4) % 4);
     CHECK(v[0].bytes.size() % 4 == 0);
-    for (std::size_t i = v[0].bytes.size() - v[0].bth().pad_count(); i < v[0].bytes.size(); ++i) CHECK(v[0].bytes[i] == 0);
+    for (std::size_t i = v[0].bytes.size() - v[0].bth().pad_count(); i < v[0].bytes.size(); ++i)
+      CHECK(v[0].bytes[i] == 0);
   }
 }
 

@@ -165,7 +165,8 @@ TEST_CASE("IBA 9.7.5.2.4: PSN ahead: one NAK with the expected PSN until that ar
   CHECK(p.b.qp->state() == QpState::rts);
 }
 
-TEST_CASE("IBA 9.7.5.2.4: a sequence NAK not handed out yet is void when the expected packet arrives", "[rc][responder]") {
+TEST_CASE("IBA 9.7.5.2.4: a sequence NAK not handed out yet is void when the expected packet arrives",
+          "[rc][responder]") {
   Responder p;
   p.b.post_recv(1, {p.b.sge(0, 100)});
   p.deliver(p.b, rc(Op::send_only, 101, 4).make());
@@ -206,15 +207,15 @@ TEST_CASE("IBA 9.7.4.1.2: opcodes out of sequence get NAK invalid request", "[rc
     Op next;
   };
   const Op nothing = Op::acknowledge;
-  for (const Case& k : {Case{nothing, Op::send_middle}, Case{nothing, Op::send_last}, Case{nothing, Op::send_last_imm},
-                        Case{nothing, Op::write_middle}, Case{nothing, Op::write_last},
-                        Case{nothing, Op::write_last_imm}, Case{nothing, Op::send_last_inv},
-                        Case{Op::send_first, Op::send_first}, Case{Op::send_first, Op::send_only},
-                        Case{Op::send_first, Op::write_middle}, Case{Op::send_first, Op::write_last},
-                        Case{Op::send_first, Op::read_request}, Case{Op::send_first, Op::fetch_add},
-                        Case{Op::write_first, Op::send_middle}, Case{Op::write_first, Op::send_last},
-                        Case{Op::write_first, Op::write_first}, Case{Op::write_first, Op::write_only},
-                        Case{Op::write_first, Op::cmp_swap}}) {
+  for (const Case& k :
+       {Case{nothing, Op::send_middle}, Case{nothing, Op::send_last}, Case{nothing, Op::send_last_imm},
+        Case{nothing, Op::write_middle}, Case{nothing, Op::write_last}, Case{nothing, Op::write_last_imm},
+        Case{nothing, Op::send_last_inv}, Case{Op::send_first, Op::send_first}, Case{Op::send_first, Op::send_only},
+        Case{Op::send_first, Op::write_middle}, Case{Op::send_first, Op::write_last},
+        Case{Op::send_first, Op::read_request}, Case{Op::send_first, Op::fetch_add},
+        Case{Op::write_first, Op::send_middle}, Case{Op::write_first, Op::send_last},
+        Case{Op::write_first, Op::write_first}, Case{Op::write_first, Op::write_only},
+        Case{Op::write_first, Op::cmp_swap}}) {
     CAPTURE(int(k.first), int(k.next));
     Responder p;
     p.b.post_recv(7, {p.b.sge(0, 4000)});
@@ -528,12 +529,12 @@ TEST_CASE("IBA 9.7.4.4.1: duplicate READs: the whole, a part, and what does not 
   Craft c = p.read(100, 1000);
   c.rkey ^= 1;
   CHECK(p.give(c).empty());
-  CHECK(p.give(p.read(100, 1001)).empty());        // longer than the original
+  CHECK(p.give(p.read(100, 1001)).empty());  // longer than the original
   CHECK(p.give(p.read(102, 600, 512)).empty());
-  CHECK(p.give(p.read(103, 500, 0)).empty());      // would go beyond its PSNs
-  CHECK(p.give(p.read(101, 8, ~0ull)).empty());    // before its range
-  CHECK(p.give(p.fetch_add(100)).empty());         // another operation
-  CHECK(p.give(p.read(90, 8)).empty());            // not saved
+  CHECK(p.give(p.read(103, 500, 0)).empty());    // would go beyond its PSNs
+  CHECK(p.give(p.read(101, 8, ~0ull)).empty());  // before its range
+  CHECK(p.give(p.fetch_add(100)).empty());       // another operation
+  CHECK(p.give(p.read(90, 8)).empty());          // not saved
   CHECK(p.b.qp->counters().drops == 7);
   CHECK(p.b.qp->state() == QpState::rts);
 }

@@ -20,27 +20,28 @@ struct Row {
 
 // IBA table 38 and section 9.3: header sizes added up by hand.
 const Row kRows[] = {
-    {0x00, 12, kFull, true},      {0x01, 12, kFull, true},      {0x02, 12, kOneToMtu, true},
-    {0x03, 16, kOneToMtu, true},  {0x04, 12, kUpToMtu, true},   {0x05, 16, kUpToMtu, true},
-    {0x06, 28, kFull, true},      {0x07, 12, kFull, true},      {0x08, 12, kOneToMtu, true},
-    {0x09, 16, kOneToMtu, true},  {0x0A, 28, kUpToMtu, true},   {0x0B, 32, kUpToMtu, true},
-    {0x0C, 28, kEmpty, true},     {0x0D, 16, kFull, false},     {0x0E, 12, kFull, false},
-    {0x0F, 16, kOneToMtu, false}, {0x10, 16, kUpToMtu, false},  {0x11, 16, kEmpty, false},
-    {0x12, 24, kEmpty, false},    {0x13, 40, kEmpty, true},     {0x14, 40, kEmpty, true},
-    {0x16, 16, kOneToMtu, true},  {0x17, 16, kUpToMtu, true},   {0x20, 12, kFull, true},
-    {0x21, 12, kFull, true},      {0x22, 12, kOneToMtu, true},  {0x23, 16, kOneToMtu, true},
-    {0x24, 12, kUpToMtu, true},   {0x25, 16, kUpToMtu, true},   {0x26, 28, kFull, true},
-    {0x27, 12, kFull, true},      {0x28, 12, kOneToMtu, true},  {0x29, 16, kOneToMtu, true},
-    {0x2A, 28, kUpToMtu, true},   {0x2B, 32, kUpToMtu, true},   {0x64, 20, kUpToMtu, true},
+    {0x00, 12, kFull, true},     {0x01, 12, kFull, true},     {0x02, 12, kOneToMtu, true}, {0x03, 16, kOneToMtu, true},
+    {0x04, 12, kUpToMtu, true},  {0x05, 16, kUpToMtu, true},  {0x06, 28, kFull, true},     {0x07, 12, kFull, true},
+    {0x08, 12, kOneToMtu, true}, {0x09, 16, kOneToMtu, true}, {0x0A, 28, kUpToMtu, true},  {0x0B, 32, kUpToMtu, true},
+    {0x0C, 28, kEmpty, true},    {0x0D, 16, kFull, false},    {0x0E, 12, kFull, false},    {0x0F, 16, kOneToMtu, false},
+    {0x10, 16, kUpToMtu, false}, {0x11, 16, kEmpty, false},   {0x12, 24, kEmpty, false},   {0x13, 40, kEmpty, true},
+    {0x14, 40, kEmpty, true},    {0x16, 16, kOneToMtu, true}, {0x17, 16, kUpToMtu, true},  {0x20, 12, kFull, true},
+    {0x21, 12, kFull, true},     {0x22, 12, kOneToMtu, true}, {0x23, 16, kOneToMtu, true}, {0x24, 12, kUpToMtu, true},
+    {0x25, 16, kUpToMtu, true},  {0x26, 28, kFull, true},     {0x27, 12, kFull, true},     {0x28, 12, kOneToMtu, true},
+    {0x29, 16, kOneToMtu, true}, {0x2A, 28, kUpToMtu, true},  {0x2B, 32, kUpToMtu, true},  {0x64, 20, kUpToMtu, true},
     {0x65, 24, kUpToMtu, true},
 };
 
 Rule rule_of(PayloadRule r) {
   switch (r) {
-    case PayloadRule::empty: return kEmpty;
-    case PayloadRule::full: return kFull;
-    case PayloadRule::one_to_mtu: return kOneToMtu;
-    case PayloadRule::up_to_mtu: return kUpToMtu;
+    case PayloadRule::empty:
+      return kEmpty;
+    case PayloadRule::full:
+      return kFull;
+    case PayloadRule::one_to_mtu:
+      return kOneToMtu;
+    case PayloadRule::up_to_mtu:
+      return kUpToMtu;
   }
   return kEmpty;
 }
@@ -64,8 +65,8 @@ TEST_CASE("IBA 9.2.2, table 38: every opcode has its headers, payload rule and d
 }
 
 TEST_CASE("IBA table 46: credit codes", "[tables]") {
-  const std::uint32_t credits[31] = {0,   1,   2,   3,   4,    6,    8,    12,   16,   24,   32,
-                                     48,  64,  96,  128, 192,  256,  384,  512,  768,  1024, 1536,
+  const std::uint32_t credits[31] = {0,    1,    2,    3,    4,    6,     8,     12,    16,   24,   32,
+                                     48,   64,   96,   128,  192,  256,   384,   512,   768,  1024, 1536,
                                      2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768};
   for (std::uint8_t code = 0; code < 31; ++code) {
     CAPTURE(int(code));
@@ -77,8 +78,8 @@ TEST_CASE("IBA table 46: credit codes", "[tables]") {
 }
 
 TEST_CASE("IBA table 45: RNR timer codes", "[tables]") {
-  const double ms[32] = {655.36, 0.01, 0.02,  0.03,  0.04,  0.06,  0.08,  0.12,   0.16,   0.24,   0.32,
-                         0.48,   0.64, 0.96,  1.28,  1.92,  2.56,  3.84,  5.12,   7.68,   10.24,  15.36,
+  const double ms[32] = {655.36, 0.01,  0.02,  0.03,  0.04,  0.06,   0.08,   0.12,   0.16,   0.24,  0.32,
+                         0.48,   0.64,  0.96,  1.28,  1.92,  2.56,   3.84,   5.12,   7.68,   10.24, 15.36,
                          20.48,  30.72, 40.96, 61.44, 81.92, 122.88, 163.84, 245.76, 327.68, 491.52};
   for (std::uint8_t code = 0; code < 32; ++code) {
     CHECK(rnr_timer_ns(code) == static_cast<Nanos>(ms[code] * 1e6 + 0.5));
@@ -172,10 +173,18 @@ TEST_CASE("IBA 9.7.4.1.6, C9-92: RC payload lengths that break the opcode's rule
       }
       bool ok = false;
       switch (row.rule) {
-        case kEmpty: ok = payload == 0; break;
-        case kFull: ok = payload == kMtu; break;
-        case kOneToMtu: ok = payload >= 1 && payload <= kMtu; break;
-        case kUpToMtu: ok = payload <= kMtu; break;
+        case kEmpty:
+          ok = payload == 0;
+          break;
+        case kFull:
+          ok = payload == kMtu;
+          break;
+        case kOneToMtu:
+          ok = payload >= 1 && payload <= kMtu;
+          break;
+        case kUpToMtu:
+          ok = payload <= kMtu;
+          break;
       }
       p.deliver(p.b, crafted(static_cast<Op>(row.opcode), psn, payload).make());
       const auto reply = p.take(p.b);

@@ -18,8 +18,8 @@ class TestMemory : public MemoryPort {
     std::uint32_t access = 0;
     PdHandle pd = 1;
     bool valid = true;
-    bool window = false;       // a bound memory window
-    std::uint32_t qpn = 0;     // window: only this QP
+    bool window = false;    // a bound memory window
+    std::uint32_t qpn = 0;  // window: only this QP
     bool invalidatable = false;
   };
 
@@ -43,8 +43,8 @@ class TestMemory : public MemoryPort {
     ++resolved;
     return resolve(pd, lkey, addr, length, access, out);
   }
-  MemStatus resolve_remote(PdHandle pd, std::uint32_t qpn, std::uint32_t rkey, std::uint64_t addr,
-                           std::uint64_t length, std::uint32_t access, std::uint8_t** out) override {
+  MemStatus resolve_remote(PdHandle pd, std::uint32_t qpn, std::uint32_t rkey, std::uint64_t addr, std::uint64_t length,
+                           std::uint32_t access, std::uint8_t** out) override {
     ++resolved;
     auto it = regions_.find(rkey);
     if (it != regions_.end() && it->second.window && it->second.qpn != qpn) return MemStatus::bad_key;

@@ -45,8 +45,8 @@ inline Frame tagged(Frame f, std::uint16_t vlan) {
   return f;
 }
 
-inline Frame arp(std::uint16_t op, const Mac& sender, std::uint32_t sender_ip, const Mac& target, std::uint32_t target_ip,
-                 const Mac& dst = kBroadcastMac) {
+inline Frame arp(std::uint16_t op, const Mac& sender, std::uint32_t sender_ip, const Mac& target,
+                 std::uint32_t target_ip, const Mac& dst = kBroadcastMac) {
   wire::ArpPacket a;
   a.operation = op;
   std::memcpy(a.sender_mac, sender.data(), 6);
@@ -65,7 +65,8 @@ inline Frame arp_reply(std::uint32_t sender_ip, const Mac& sender = kPeerMac) {
   return arp(2, sender, sender_ip, kOurMac, kOurV4, kOurMac);
 }
 
-inline Frame ipv4(std::uint32_t src, std::uint32_t dst, std::uint8_t protocol, const Frame& payload, const Mac& dst_mac = kOurMac) {
+inline Frame ipv4(std::uint32_t src, std::uint32_t dst, std::uint8_t protocol, const Frame& payload,
+                  const Mac& dst_mac = kOurMac) {
   wire::Ipv4Header ip;
   ip.total_length = static_cast<std::uint16_t>(20 + payload.size());
   ip.protocol = protocol;
@@ -114,7 +115,8 @@ inline Frame ndp(const Gid& src, const Gid& dst, std::uint8_t type, std::uint8_t
   if (mac) std::memcpy(m.mac, mac->data(), 6);
   Frame body(m.size());
   m.store(body.data(), src, dst);
-  return ipv6(src, dst, wire::kIpProtoIcmpv6, hop_limit, body, is_multicast(dst) ? multicast_mac(dst) : kOurMac, src_mac);
+  return ipv6(src, dst, wire::kIpProtoIcmpv6, hop_limit, body, is_multicast(dst) ? multicast_mac(dst) : kOurMac,
+              src_mac);
 }
 inline Frame solicitation(const Gid& target, std::optional<Mac> mac = kPeerMac, const Gid& src = kPeerV6) {
   return ndp(src, solicited_node_group(target), wire::kNdpSolicitation, 0, target, mac);
@@ -130,10 +132,11 @@ inline Frame data_frame(std::uint8_t tag, std::uint16_t ethertype = wire::kEther
 
 class Station {
  public:
-  explicit Station(HostOptions o = {}) : host([&] {
-    o.mac = kOurMac;
-    return o;
-  }()) {}
+  explicit Station(HostOptions o = {})
+      : host([&] {
+          o.mac = kOurMac;
+          return o;
+        }()) {}
   // 10.0.0.1/24, fd00::1/64 and the link-local address, with their announcements taken away.
   static Station ready() {
     Station s;

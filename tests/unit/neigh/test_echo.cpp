@@ -115,7 +115,8 @@ TEST_CASE("No frame of random bytes or with one random byte changed does harm", 
     return static_cast<std::uint32_t>(x >> 33);
   };
   const std::vector<Frame> seeds = {arp_request(kPeerV4, kOurV4), ipv4(kPeerV4, kOurV4, 1, icmp(8, kEchoBody)),
-                                    icmpv6(kPeerV6, kOurV6, 64, 128, kEchoBody), solicitation(kOurV6), advertisement(0x60)};
+                                    icmpv6(kPeerV6, kOurV6, 64, 128, kEchoBody), solicitation(kOurV6),
+                                    advertisement(0x60)};
   for (unsigned i = 0; i < 20000; ++i) {
     Frame f = seeds[rnd() % seeds.size()];
     f.resize(rnd() % (f.size() + 1));

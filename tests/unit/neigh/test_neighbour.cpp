@@ -184,15 +184,15 @@ TEST_CASE("RFC 4861 7.1.1, 7.1.2: malformed discovery messages are counted and d
   s.send(kPeerV6, data_frame(1));
   s.sent();
   std::vector<Frame> bad;
-  bad.push_back(ndp(kPeerV6, kOurV6, 136, kSolicited, kPeerV6, kPeerMac, 254));              // hop limit
-  bad.push_back(ndp(kPeerV6, kOurV6, 136, kSolicited, solicited_node_group(kPeerV6)));      // target is a group
-  bad.push_back(ndp(kPeerV6, solicited_node_group(kOurV6), 136, kSolicited, kPeerV6));      // solicited to a group
-  bad.push_back(ndp(Gid{}, solicited_node_group(kOurV6), 135, 0, kOurV6, kPeerMac));        // no source, yet its MAC
-  bad.push_back(ndp(Gid{}, kOurV6, 135, 0, kOurV6, std::nullopt));                          // no source, not to the group
+  bad.push_back(ndp(kPeerV6, kOurV6, 136, kSolicited, kPeerV6, kPeerMac, 254));         // hop limit
+  bad.push_back(ndp(kPeerV6, kOurV6, 136, kSolicited, solicited_node_group(kPeerV6)));  // target is a group
+  bad.push_back(ndp(kPeerV6, solicited_node_group(kOurV6), 136, kSolicited, kPeerV6));  // solicited to a group
+  bad.push_back(ndp(Gid{}, solicited_node_group(kOurV6), 135, 0, kOurV6, kPeerMac));    // no source, yet its MAC
+  bad.push_back(ndp(Gid{}, kOurV6, 135, 0, kOurV6, std::nullopt));                      // no source, not to the group
   bad.push_back(advertisement(kSolicited));
-  bad.back()[14 + 40 + 2] ^= 1;                                                             // checksum
+  bad.back()[14 + 40 + 2] ^= 1;  // checksum
   for (const Frame& f : bad) CHECK(s.receive(f));
-  for (std::uint8_t length : {std::uint8_t{0}, std::uint8_t{2}}) {                          // option of 0 or too many bytes
+  for (std::uint8_t length : {std::uint8_t{0}, std::uint8_t{2}}) {  // option of 0 or too many bytes
     wire::NdpMessage m;
     m.type = 136;
     m.target = kPeerV6;

@@ -11,8 +11,8 @@
 #include <thread>
 #include <vector>
 
-#include <catch2/catch.hpp>
 #include <unistd.h>
+#include <catch2/catch.hpp>
 
 #include "engine/control/server/nic_host.h"
 #include "engine/nic/nic.h"
@@ -155,8 +155,7 @@ class Party {
   std::vector<QueuePair*> qps;
 };
 
-inline constexpr std::uint32_t kInitMask =
-    ib::kAttrState | ib::kAttrPkeyIndex | ib::kAttrPort | ib::kAttrAccessFlags;
+inline constexpr std::uint32_t kInitMask = ib::kAttrState | ib::kAttrPkeyIndex | ib::kAttrPort | ib::kAttrAccessFlags;
 inline constexpr std::uint32_t kUdInitMask = ib::kAttrState | ib::kAttrPkeyIndex | ib::kAttrPort | ib::kAttrQkey;
 inline constexpr std::uint32_t kUcRtrMask =
     ib::kAttrState | ib::kAttrAv | ib::kAttrPathMtu | ib::kAttrDestQpn | ib::kAttrRqPsn;

@@ -20,7 +20,10 @@ std::vector<AsyncEvent> events_of(Party& p) {
 }
 
 Send write_to(const Party& from, const Party& to, std::uint32_t rkey, std::uint64_t id = 1) {
-  return {.opcode = WrOpcode::rdma_write, .wr_id = id, .sges = {sge(from, 0, 64)}, .remote_addr = to.base() + 1024,
+  return {.opcode = WrOpcode::rdma_write,
+          .wr_id = id,
+          .sges = {sge(from, 0, 64)},
+          .remote_addr = to.base() + 1024,
           .rkey = rkey};
 }
 
@@ -77,7 +80,10 @@ TEST_CASE("memory that was unmapped while registered: access errors, no crash", 
   SECTION("target of a WRITE") {
     MemoryRegion* mr = registered_at(b);
     mprotect(page, 4096, PROT_NONE);
-    REQUIRE(post(qp.a, {.opcode = WrOpcode::rdma_write, .wr_id = 5, .sges = {sge(a, 0, 64)}, .remote_addr = at,
+    REQUIRE(post(qp.a, {.opcode = WrOpcode::rdma_write,
+                        .wr_id = 5,
+                        .sges = {sge(a, 0, 64)},
+                        .remote_addr = at,
                         .rkey = mr->rkey}) == 0);
     REQUIRE(eventually([&] { return b.vf->progress(16) >= 0 && qp.a->state() == ib::QpState::err && a.quiet(0); }) ==
             true);
@@ -86,7 +92,10 @@ TEST_CASE("memory that was unmapped while registered: access errors, no crash", 
   SECTION("source of a READ") {
     MemoryRegion* mr = registered_at(b);
     mprotect(page, 4096, PROT_NONE);
-    REQUIRE(post(qp.a, {.opcode = WrOpcode::rdma_read, .wr_id = 5, .sges = {sge(a, 0, 64)}, .remote_addr = at,
+    REQUIRE(post(qp.a, {.opcode = WrOpcode::rdma_read,
+                        .wr_id = 5,
+                        .sges = {sge(a, 0, 64)},
+                        .remote_addr = at,
                         .rkey = mr->rkey}) == 0);
     const Completion c = a.wait(1)[0];
     CHECK(c.status != WcStatus::success);
@@ -96,8 +105,12 @@ TEST_CASE("memory that was unmapped while registered: access errors, no crash", 
   SECTION("read-only target of an atomic") {
     MemoryRegion* mr = registered_at(b);
     mprotect(page, 4096, PROT_READ);
-    REQUIRE(post(qp.a, {.opcode = WrOpcode::atomic_fetch_and_add, .wr_id = 5, .sges = {sge(a, 0, 8)},
-                        .remote_addr = at, .rkey = mr->rkey, .swap_or_add = 1}) == 0);
+    REQUIRE(post(qp.a, {.opcode = WrOpcode::atomic_fetch_and_add,
+                        .wr_id = 5,
+                        .sges = {sge(a, 0, 8)},
+                        .remote_addr = at,
+                        .rkey = mr->rkey,
+                        .swap_or_add = 1}) == 0);
     CHECK(a.wait(1)[0].status != WcStatus::success);
     b.ctx->dereg_mr(mr);
     munmap(page, 4096);
@@ -112,8 +125,11 @@ TEST_CASE("a passive target that calls no verbs is served by its helper thread",
   REQUIRE(post(qp.a, write_to(a, target, target.mr->rkey)) == 0);
   CHECK(a.wait(1)[0].status == WcStatus::success);
   CHECK(target.memory[1024 + 63] == 0xAB);
-  REQUIRE(post(qp.a, {.opcode = WrOpcode::rdma_read, .wr_id = 2, .sges = {sge(a, 4096, 30000)},
-                      .remote_addr = target.base(), .rkey = target.mr->rkey}) == 0);
+  REQUIRE(post(qp.a, {.opcode = WrOpcode::rdma_read,
+                      .wr_id = 2,
+                      .sges = {sge(a, 4096, 30000)},
+                      .remote_addr = target.base(),
+                      .rkey = target.mr->rkey}) == 0);
   CHECK(a.wait(1)[0].status == WcStatus::success);
   CHECK(a.memory[4096 + 1024] == 0xAB);
 }
@@ -123,8 +139,11 @@ TEST_CASE("a requester that posts and then only looks at memory gets its READ", 
   Party a(host), target(host);
   Pair qp(a, target);
   std::fill_n(target.memory.begin(), 20000, std::uint8_t{0x77});
-  REQUIRE(post(qp.a, {.opcode = WrOpcode::rdma_read, .wr_id = 2, .sges = {sge(a, 0, 20000)},
-                      .remote_addr = target.base(), .rkey = target.mr->rkey}) == 0);
+  REQUIRE(post(qp.a, {.opcode = WrOpcode::rdma_read,
+                      .wr_id = 2,
+                      .sges = {sge(a, 0, 20000)},
+                      .remote_addr = target.base(),
+                      .rkey = target.mr->rkey}) == 0);
   volatile std::uint8_t* last = &a.memory[19999];
   CHECK(eventually([&] { return *last == 0x77; }));
 }
@@ -194,7 +213,8 @@ TEST_CASE("memory windows by work request: bind, use, invalidate", "[errors]") {
   MemoryWindow* mw = nullptr;
   REQUIRE(b.ctx->alloc_mw(b.pd, 2, &mw) == 0);
   const std::uint32_t rkey = mw->rkey + 1;
-  REQUIRE(post(qp.b, {.opcode = WrOpcode::bind_mw, .wr_id = 1,
+  REQUIRE(post(qp.b, {.opcode = WrOpcode::bind_mw,
+                      .wr_id = 1,
                       .bind = {mw->rkey, rkey, b.mr->lkey, b.base() + 1024, 64, kAccessRemoteWrite}}) == 0);
   const Completion bound = b.wait(1)[0];
   CHECK(bound.status == WcStatus::success);

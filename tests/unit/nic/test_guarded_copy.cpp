@@ -5,8 +5,8 @@
 #include <thread>
 #include <vector>
 
-#include <catch2/catch.hpp>
 #include <sys/mman.h>
+#include <catch2/catch.hpp>
 
 #include "engine/nic/guarded_copy.h"
 #include "engine/nic/memory_probe.h"
@@ -62,8 +62,8 @@ TEST_CASE("guarded copy: every length and alignment copies exactly the bytes ask
       for (std::size_t n = 0; n < 420; ++n) {
         std::memset(dst.data(), 0, dst.size());
         REQUIRE(guarded_copy(dst.data() + to, src.data() + from, n));
-        const bool exact = std::memcmp(dst.data() + to, src.data() + from, n) == 0 &&
-                           (to == 0 || dst[to - 1] == 0) && dst[to + n] == 0;
+        const bool exact = std::memcmp(dst.data() + to, src.data() + from, n) == 0 && (to == 0 || dst[to - 1] == 0) &&
+                           dst[to + n] == 0;
         if (!exact) FAIL("from " << from << " to " << to << " length " << n);
       }
     }
@@ -190,7 +190,8 @@ TEST_CASE("fault guard: other faults go to the application's handler", "[memory]
   SECTION("ours taken out and put back by the application") {
     sigaction(SIGSEGV, &own, &before);
     install_fault_guard();
-    struct sigaction nothing {}, ours;
+    struct sigaction nothing {
+    }, ours;
     nothing.sa_handler = SIG_IGN;
     sigaction(SIGSEGV, &nothing, &ours);
     sigaction(SIGSEGV, &ours, nullptr);

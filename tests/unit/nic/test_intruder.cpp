@@ -23,7 +23,8 @@ class Intruder {
   void send(std::uint32_t qpn, const std::uint8_t* frame, std::uint32_t size) {
     dp::Path* path = fabric->path_for_qpn(qpn);
     REQUIRE(eventually([&] {
-      fabric->poll(1, [](void*, dp::VfId, Bytes) { return true; }, nullptr);
+      fabric->poll(
+          1, [](void*, dp::VfId, Bytes) { return true; }, nullptr);
       return fabric->has_room(*path, size);
     }));
     std::memcpy(fabric->begin(*path, size), frame, size);
@@ -115,8 +116,8 @@ TEST_CASE("frames that are short, forged, torn or for nobody are dropped and cou
   CHECK(victim.wait(1)[0].byte_len == 64 + 40);
   CHECK(victim.quiet());
 
-  std::uint64_t counted = drops.no_qp + drops.wrong_source + drops.wrong_destination + drops.no_group +
-                          drops.wrong_transport;
+  std::uint64_t counted =
+      drops.no_qp + drops.wrong_source + drops.wrong_destination + drops.no_group + drops.wrong_transport;
   for (std::uint64_t n : drops.frame) counted += n;
   CHECK(counted == sent - 1);
   CHECK(drops.wrong_destination >= 1);

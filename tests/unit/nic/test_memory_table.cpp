@@ -63,9 +63,15 @@ TEST_CASE("IBA 10.6.3.1: bounds of a region, wrap-around included", "[memory]") 
     MemStatus want;
   };
   const Row rows[] = {
-      {a, 1000, MemStatus::ok},         {a, 1001, MemStatus::bad_bounds},    {a + 999, 1, MemStatus::ok},
-      {a + 1000, 1, MemStatus::bad_bounds}, {a - 1, 2, MemStatus::bad_bounds}, {a + 500, 501, MemStatus::bad_bounds},
-      {a + 8, UINT64_MAX - 3, MemStatus::bad_bounds}, {UINT64_MAX, 2, MemStatus::bad_bounds}, {0, 8, MemStatus::bad_bounds},
+      {a, 1000, MemStatus::ok},
+      {a, 1001, MemStatus::bad_bounds},
+      {a + 999, 1, MemStatus::ok},
+      {a + 1000, 1, MemStatus::bad_bounds},
+      {a - 1, 2, MemStatus::bad_bounds},
+      {a + 500, 501, MemStatus::bad_bounds},
+      {a + 8, UINT64_MAX - 3, MemStatus::bad_bounds},
+      {UINT64_MAX, 2, MemStatus::bad_bounds},
+      {0, 8, MemStatus::bad_bounds},
   };
   for (const Row& r : rows) {
     CAPTURE(r.addr - a, r.length);
@@ -85,8 +91,7 @@ TEST_CASE("IBA 10.6.3.1: access rights of a region", "[memory]") {
                                 kAccessLocalWrite | kAccessRemoteAtomic, kAll}) {
     const MemoryRegion& mr = k.region(granted);
     for (std::uint32_t asked : kRights) {
-      CHECK(k.remote(mr.rkey, mr.iova, 8, asked) ==
-            ((granted & asked) != 0 ? MemStatus::ok : MemStatus::bad_access));
+      CHECK(k.remote(mr.rkey, mr.iova, 8, asked) == ((granted & asked) != 0 ? MemStatus::ok : MemStatus::bad_access));
     }
     CHECK(k.table->resolve_local(1, mr.lkey, mr.iova, 8, 0, &k.out) == MemStatus::ok);
     CHECK(k.table->resolve_local(1, mr.lkey, mr.iova, 8, kAccessLocalWrite, &k.out) ==

@@ -55,15 +55,15 @@ TEST_CASE("ibv_reg_mr: EINVAL for flags and ranges that make no sense", "[object
   };
   const auto a = reinterpret_cast<std::uint64_t>(m.p);
   const Row rows[] = {
-      {8, a, kAccessRemoteWrite, EINVAL},   // remote write requires local write (IBA 10.6.3.1)
+      {8, a, kAccessRemoteWrite, EINVAL},  // remote write requires local write (IBA 10.6.3.1)
       {8, a, kAccessRemoteAtomic, EINVAL},
       {8, a, kAccessRemoteAtomic | kAccessRemoteRead, EINVAL},
       {8, a, kAccessRemoteRead, 0},
       {8, a, 0, 0},
       {0, a, 0, EINVAL},
-      {8, a, 64, EOPNOTSUPP},               // on-demand paging
+      {8, a, 64, EOPNOTSUPP},  // on-demand paging
       {8, a, 1u << 15, EINVAL},
-      {8, a, 1u << 20, 0},                  // IBV_ACCESS_RELAXED_ORDERING: a hint
+      {8, a, 1u << 20, 0},  // IBV_ACCESS_RELAXED_ORDERING: a hint
       {8, UINT64_MAX - 3, 0, EINVAL},
       {8, UINT64_MAX - 7, 0, 0},
       {UINT64_MAX, a, 0, EINVAL},

@@ -1,8 +1,8 @@
 // Peers that stop or die. They are processes of their own here.
 #ifndef __SANITIZE_THREAD__  // which allows no threads in a child of a process with threads
 
-#include <csignal>
 #include <sys/wait.h>
+#include <csignal>
 
 #include "nic_fixture.h"
 
@@ -80,8 +80,11 @@ struct Connected {
     REQUIRE(qp->modify(rts, kRcRtsMask) == 0);
   }
   int write(std::uint64_t id, std::uint32_t length = 8) {
-    return post(qp, {.opcode = WrOpcode::rdma_write, .wr_id = id, .sges = {sge(p, 0, length)},
-                     .remote_addr = peer.base, .rkey = peer.rkey});
+    return post(qp, {.opcode = WrOpcode::rdma_write,
+                     .wr_id = id,
+                     .sges = {sge(p, 0, length)},
+                     .remote_addr = peer.base,
+                     .rkey = peer.rkey});
   }
   Party p;
   QueuePair* qp;

@@ -176,7 +176,10 @@ TEST_CASE("IBA 10.2.6.3, 11.6.3.2: a CQ that overflows is in error, with every Q
   to_init(bystander);
   REQUIRE(recv(a, 99, sge(p, 0, 8)) == 0);
   for (std::uint64_t i = 0; i < 10; ++i) {
-    REQUIRE(post(a, {.opcode = WrOpcode::rdma_write, .wr_id = i, .sges = {sge(p, 0, 8)}, .remote_addr = p.base(),
+    REQUIRE(post(a, {.opcode = WrOpcode::rdma_write,
+                     .wr_id = i,
+                     .sges = {sge(p, 0, 8)},
+                     .remote_addr = p.base(),
                      .rkey = p.mr->rkey}) == 0);
   }
   std::vector<AsyncEventRecord> events;
@@ -218,8 +221,10 @@ TEST_CASE("a program that sizes its CQ for its queues never overflows it", "[cq]
   to_rts(b, av, a->qpn());
   int posted = 0, done = 0;
   while (done < 200) {
-    while (post(a, {.opcode = WrOpcode::rdma_write, .sges = {sge(p, 0, 8)}, .remote_addr = p.base(),
-                    .rkey = p.mr->rkey}) == 0) {
+    while (
+        post(a,
+             {.opcode = WrOpcode::rdma_write, .sges = {sge(p, 0, 8)}, .remote_addr = p.base(), .rkey = p.mr->rkey}) ==
+        0) {
       ++posted;
     }
     for (int i = 0; i < 4; ++i) p.vf->progress(64);

@@ -8,7 +8,8 @@ using namespace softrnic::nic::test;
 namespace {
 
 // Random operations of one pair, each checked when it completes; a thread of its own.
-void hammer(Party& pa, Party& pb, Pair& qp, CompletionQueue* cq_a, CompletionQueue* cq_b, std::uint64_t at, int rounds) {
+void hammer(Party& pa, Party& pb, Pair& qp, CompletionQueue* cq_a, CompletionQueue* cq_b, std::uint64_t at,
+            int rounds) {
   const auto wait = [](CompletionQueue* cq, int n) {
     while (n > 0) {
       const int got = cq->poll(n, [](int, const CqEntry& e) {
@@ -22,12 +23,22 @@ void hammer(Party& pa, Party& pb, Pair& qp, CompletionQueue* cq_a, CompletionQue
     const auto length = static_cast<std::uint32_t>(1 + i * 37 % 3000);
     bool ok = recv(qp.b, 1, sge(pb, at, 3000)) == 0;
     ok = ok && post(qp.a, {.wr_id = 2, .sges = {sge(pa, at, length)}}) == 0;
-    ok = ok && post(qp.a, {.opcode = WrOpcode::rdma_write, .wr_id = 3, .sges = {sge(pa, at, length)},
-                           .remote_addr = pb.base() + at + 3000, .rkey = pb.mr->rkey}) == 0;
-    ok = ok && post(qp.a, {.opcode = WrOpcode::rdma_read, .wr_id = 4, .sges = {sge(pa, at + 3000, length)},
-                           .remote_addr = pb.base() + at, .rkey = pb.mr->rkey}) == 0;
-    ok = ok && post(qp.a, {.opcode = WrOpcode::atomic_fetch_and_add, .wr_id = 5, .sges = {sge(pa, at + 6000, 8)},
-                           .remote_addr = pb.base() + 65528, .rkey = pb.mr->rkey, .swap_or_add = 1}) == 0;
+    ok = ok && post(qp.a, {.opcode = WrOpcode::rdma_write,
+                           .wr_id = 3,
+                           .sges = {sge(pa, at, length)},
+                           .remote_addr = pb.base() + at + 3000,
+                           .rkey = pb.mr->rkey}) == 0;
+    ok = ok && post(qp.a, {.opcode = WrOpcode::rdma_read,
+                           .wr_id = 4,
+                           .sges = {sge(pa, at + 3000, length)},
+                           .remote_addr = pb.base() + at,
+                           .rkey = pb.mr->rkey}) == 0;
+    ok = ok && post(qp.a, {.opcode = WrOpcode::atomic_fetch_and_add,
+                           .wr_id = 5,
+                           .sges = {sge(pa, at + 6000, 8)},
+                           .remote_addr = pb.base() + 65528,
+                           .rkey = pb.mr->rkey,
+                           .swap_or_add = 1}) == 0;
     if (!ok) std::abort();
     wait(cq_b, 1);
     wait(cq_a, 4);

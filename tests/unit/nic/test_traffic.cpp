@@ -40,8 +40,11 @@ void exercise(Party& pa, Party& pb, QueuePair* a, QueuePair* b) {
     CHECK(std::equal(pa.memory.begin() + 100, pa.memory.begin() + 100 + n, pb.memory.begin() + 30000));
     CHECK(pb.memory[30000 + n] == 0);
   }
-  REQUIRE(post(a, {.opcode = WrOpcode::rdma_write, .wr_id = 1, .sges = {sge(pa, 0, 9000), sge(pa, 9001, 33)},
-                   .remote_addr = pb.base() + 40001, .rkey = pb.mr->rkey}) == 0);
+  REQUIRE(post(a, {.opcode = WrOpcode::rdma_write,
+                   .wr_id = 1,
+                   .sges = {sge(pa, 0, 9000), sge(pa, 9001, 33)},
+                   .remote_addr = pb.base() + 40001,
+                   .rkey = pb.mr->rkey}) == 0);
   CHECK(pa.wait(1)[0].opcode == WcOpcode::rdma_write);
   REQUIRE(eventually([&] {  // UC: completed when sent
     pb.quiet(1);
@@ -49,8 +52,11 @@ void exercise(Party& pa, Party& pb, QueuePair* a, QueuePair* b) {
            std::equal(pa.memory.begin() + 9001, pa.memory.begin() + 9034, pb.memory.begin() + 49001);
   }));
   if (!rc) return;
-  REQUIRE(post(a, {.opcode = WrOpcode::rdma_read, .wr_id = 2, .sges = {sge(pa, 50000, 9034)},
-                   .remote_addr = pb.base() + 40001, .rkey = pb.mr->rkey}) == 0);
+  REQUIRE(post(a, {.opcode = WrOpcode::rdma_read,
+                   .wr_id = 2,
+                   .sges = {sge(pa, 50000, 9034)},
+                   .remote_addr = pb.base() + 40001,
+                   .rkey = pb.mr->rkey}) == 0);
   CHECK(pa.wait(1)[0].status == WcStatus::success);
   CHECK(std::equal(pa.memory.begin() + 50000, pa.memory.begin() + 59034, pb.memory.begin() + 40001));
 
@@ -61,12 +67,21 @@ void exercise(Party& pa, Party& pb, QueuePair* a, QueuePair* b) {
     std::memcpy(&v, p.memory.data() + at, 8);
     return v;
   };
-  REQUIRE(post(a, {.opcode = WrOpcode::atomic_fetch_and_add, .wr_id = 3, .sges = {sge(pa, 60008, 8)},
-                   .remote_addr = pb.base() + 60000, .rkey = pb.mr->rkey, .swap_or_add = 2}) == 0);
+  REQUIRE(post(a, {.opcode = WrOpcode::atomic_fetch_and_add,
+                   .wr_id = 3,
+                   .sges = {sge(pa, 60008, 8)},
+                   .remote_addr = pb.base() + 60000,
+                   .rkey = pb.mr->rkey,
+                   .swap_or_add = 2}) == 0);
   CHECK(pa.wait(1)[0].status == WcStatus::success);
   CHECK((word(pa, 60008) == 40 && word(pb, 60000) == 42));
-  REQUIRE(post(a, {.opcode = WrOpcode::atomic_cmp_and_swp, .wr_id = 4, .sges = {sge(pa, 60008, 8)},
-                   .remote_addr = pb.base() + 60000, .rkey = pb.mr->rkey, .compare = 42, .swap_or_add = 99}) == 0);
+  REQUIRE(post(a, {.opcode = WrOpcode::atomic_cmp_and_swp,
+                   .wr_id = 4,
+                   .sges = {sge(pa, 60008, 8)},
+                   .remote_addr = pb.base() + 60000,
+                   .rkey = pb.mr->rkey,
+                   .compare = 42,
+                   .swap_or_add = 99}) == 0);
   CHECK(pa.wait(1)[0].status == WcStatus::success);
   CHECK((word(pa, 60008) == 42 && word(pb, 60000) == 99));
 }
@@ -74,11 +89,12 @@ void exercise(Party& pa, Party& pb, QueuePair* a, QueuePair* b) {
 // Drives a process from a thread of its own, as its application would by polling.
 class Driver {
  public:
-  explicit Driver(Party& p) : thread_([&p, this] {
-    while (!stop_.load(std::memory_order_relaxed)) {
-      if (p.vf->progress(64) == 0) std::this_thread::yield();
-    }
-  }) {}
+  explicit Driver(Party& p)
+      : thread_([&p, this] {
+          while (!stop_.load(std::memory_order_relaxed)) {
+            if (p.vf->progress(64) == 0) std::this_thread::yield();
+          }
+        }) {}
   ~Driver() {
     stop_ = true;
     thread_.join();
@@ -166,8 +182,11 @@ TEST_CASE("a slot of the send queue is free again when its completion was polled
   Pair qp(p, p);
   const std::uint32_t depth = qp.a->caps().max_send_wr;
   const auto write = [&](std::uint64_t id) {
-    return post(qp.a, {.opcode = WrOpcode::rdma_write, .wr_id = id, .sges = {sge(p, 0, 8)},
-                       .remote_addr = p.base() + 100, .rkey = p.mr->rkey});
+    return post(qp.a, {.opcode = WrOpcode::rdma_write,
+                       .wr_id = id,
+                       .sges = {sge(p, 0, 8)},
+                       .remote_addr = p.base() + 100,
+                       .rkey = p.mr->rkey});
   };
   for (std::uint32_t i = 0; i < depth; ++i) REQUIRE(write(i) == 0);
   p.vf->progress(1000);

@@ -7,9 +7,7 @@ using namespace softrnic::ports;
 
 namespace {
 
-std::string error_of(bool good, const std::string& why) {
-  return good ? "" : why;
-}
+std::string error_of(bool good, const std::string& why) { return good ? "" : why; }
 
 std::string config_error(std::string_view text) {
   std::vector<PortConfig> ports;

@@ -83,9 +83,7 @@ inline std::vector<std::uint8_t> frame_of(Framing f, std::size_t payload = 20, b
 
 // Where the network header starts, and the BTH, in a frame without VLAN tag.
 inline constexpr std::size_t kL3 = 14;
-inline std::size_t bth_of(Framing f) {
-  return f == Framing::v2_ipv4 ? 42 : f == Framing::v2_ipv6 ? 62 : 54;
-}
+inline std::size_t bth_of(Framing f) { return f == Framing::v2_ipv4 ? 42 : f == Framing::v2_ipv6 ? 62 : 54; }
 
 // The ICRC by the text of the specification: a copy of the packet with the fields of its table set to ones,
 // behind eight bytes of ones.

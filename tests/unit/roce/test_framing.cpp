@@ -187,7 +187,8 @@ TEST_CASE("IBA A17.3.1: the template of a received frame knows frames with the s
     CHECK_FALSE(t.matches(version));
     // Lengths that do not fit the frame.
     for (std::size_t size = 0; size < f.size(); ++size) {
-      if (t.matches(Bytes(std::vector<std::uint8_t>(f.begin(), f.begin() + static_cast<long>(size))))) accepted += "cut";
+      if (t.matches(Bytes(std::vector<std::uint8_t>(f.begin(), f.begin() + static_cast<long>(size)))))
+        accepted += "cut";
     }
     auto padded = f;
     padded.resize(padded.size() + 4);

@@ -40,8 +40,9 @@ std::vector<Packet> read_capture(const std::string& path) {
   const u_char* data = nullptr;
   int rc = 0;
   while ((rc = ::pcap_next_ex(p, &h, &data)) == 1)
-    out.push_back({static_cast<std::uint64_t>(h->ts.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(h->ts.tv_usec),
-                   {data, data + h->caplen}});
+    out.push_back(
+        {static_cast<std::uint64_t>(h->ts.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(h->ts.tv_usec),
+         {data, data + h->caplen}});
   CHECK(rc == PCAP_ERROR_BREAK);
   ::pcap_close(p);
   return out;

@@ -2,8 +2,8 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <mutex>
 #include <ctime>
+#include <mutex>
 
 #include "tests/unit/switch/switch_fixture.h"
 
@@ -113,7 +113,8 @@ TEST_CASE("Multicast goes to every other member of the group", "[switch][ud]") {
   f.eswitch().set_addresses({sw::OwnGid{own_gid()}, sw::OwnGid{source}});
   for (TestVf* vf : {&a, &b, &c}) f.eswitch().set_group_member(group, vf->id(), true);
   f.settle();
-  const FrameSpec spec{.opcode = kUdSendOnly, .dest_qpn = 0xFFFFFF, .src_qpn = a.qpn(), .psn = 1, .sgid = source, .dgid = group};
+  const FrameSpec spec{
+      .opcode = kUdSendOnly, .dest_qpn = 0xFFFFFF, .src_qpn = a.qpn(), .psn = 1, .sgid = source, .dgid = group};
   const auto frame = make_frame(spec);
   a.send(frame);
   CHECK(b.receive().bytes == frame);
@@ -237,9 +238,9 @@ TEST_CASE("A VF with a corrupt ring is cut off; the others go on", "[switch]") {
   SwitchFixture f(options);
   TestVf &bad = f.add(), &a = f.add(), &b = f.add();
   f.settle();
-  const std::uint64_t lie = GENERATE(dp::pack_header(dp::EntryKind::frame, 1u << 30, 0), dp::pack_header(dp::EntryKind::frame, 0, 0),
-                                     dp::pack_header(dp::EntryKind::wrap, 0, 0), dp::pack_header(dp::EntryKind::mark, 3, 0),
-                                     ~std::uint64_t{0});
+  const std::uint64_t lie = GENERATE(
+      dp::pack_header(dp::EntryKind::frame, 1u << 30, 0), dp::pack_header(dp::EntryKind::frame, 0, 0),
+      dp::pack_header(dp::EntryKind::wrap, 0, 0), dp::pack_header(dp::EntryKind::mark, 3, 0), ~std::uint64_t{0});
   std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(bad.out_data())).store(lie);
   bad.kick();
   dp::ring_bell(*f.eswitch().inbox().as<dp::Inbox>(), bad.id(), f.eswitch().eventfd());

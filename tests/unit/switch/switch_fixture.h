@@ -60,7 +60,8 @@ inline std::vector<std::uint8_t> make_frame(const FrameSpec& spec) {
   bth.write(p);
   if (ud) wire::Deth{0x11111111, spec.src_qpn}.write(p + 12);
   const std::uint32_t icrc = headers.icrc(frame.data(), transport);
-  for (int i = 0; i < 4; ++i) frame[headers.size() + transport + static_cast<std::uint32_t>(i)] = static_cast<std::uint8_t>(icrc >> (8 * i));
+  for (int i = 0; i < 4; ++i)
+    frame[headers.size() + transport + static_cast<std::uint32_t>(i)] = static_cast<std::uint8_t>(icrc >> (8 * i));
   return frame;
 }
 
@@ -177,7 +178,8 @@ class SwitchFixture {
     thread_.join();
   }
   TestVf& add(std::uint32_t ring_size = 1u << 16) {
-    vfs_.push_back(std::make_unique<TestVf>(*eswitch_, *table_, static_cast<std::uint16_t>(vfs_.size() + 1), ring_size));
+    vfs_.push_back(
+        std::make_unique<TestVf>(*eswitch_, *table_, static_cast<std::uint16_t>(vfs_.size() + 1), ring_size));
     return *vfs_.back();
   }
   sw::ESwitch& eswitch() { return *eswitch_; }

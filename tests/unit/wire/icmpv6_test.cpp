@@ -39,9 +39,7 @@ NdpMessage message(std::uint8_t type, std::uint8_t last_of_mac) {
   m.mac[5] = last_of_mac;
   return m;
 }
-bool loads(const Message& bytes, NdpMessage* m) {
-  return NdpMessage::load(bytes.data(), bytes.size(), m);
-}
+bool loads(const Message& bytes, NdpMessage* m) { return NdpMessage::load(bytes.data(), bytes.size(), m); }
 
 }  // namespace
 

@@ -40,10 +40,11 @@ void run_stopped() {
     kill(b, SIGCONT);
     std::uint64_t start = now_ns();
     while (w.a_to_b.tx.taken() != w.a_to_b.tx.tail()) sched_yield();
-    std::printf("  direct: %llu frames until full, %llu bytes not taken after 0.5 s (no timer runs), "
-                "all taken %.0f us after SIGCONT\n",
-                static_cast<unsigned long long>(sent), static_cast<unsigned long long>(untaken - tail_before),
-                static_cast<double>(now_ns() - start) / 1000);
+    std::printf(
+        "  direct: %llu frames until full, %llu bytes not taken after 0.5 s (no timer runs), "
+        "all taken %.0f us after SIGCONT\n",
+        static_cast<unsigned long long>(sent), static_cast<unsigned long long>(untaken - tail_before),
+        static_cast<double>(now_ns() - start) / 1000);
     w.shared->stop = 1;
     wait_child(b);
   }
@@ -191,12 +192,13 @@ void run_routes() {
   w.shared->stop = 1;
   wait_child(b);
   wait_child(s);
-  std::printf("  %llu frames sent, %llu arrived, %llu out of order, %llu with a wrong ingress id; "
-              "a barrier takes %.1f us (%.0f ms in all)\n",
-              static_cast<unsigned long long>(next), static_cast<unsigned long long>(w.shared->result[0].load()),
-              static_cast<unsigned long long>(w.shared->result[1].load()),
-              static_cast<unsigned long long>(w.shared->result[2].load()), static_cast<double>(flipping) / 1e6,
-              static_cast<double>(now_ns() - start) / 1e6);
+  std::printf(
+      "  %llu frames sent, %llu arrived, %llu out of order, %llu with a wrong ingress id; "
+      "a barrier takes %.1f us (%.0f ms in all)\n",
+      static_cast<unsigned long long>(next), static_cast<unsigned long long>(w.shared->result[0].load()),
+      static_cast<unsigned long long>(w.shared->result[1].load()),
+      static_cast<unsigned long long>(w.shared->result[2].load()), static_cast<double>(flipping) / 1e6,
+      static_cast<double>(now_ns() - start) / 1e6);
 }
 
 }  // namespace ringproto

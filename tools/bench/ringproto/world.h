@@ -71,11 +71,11 @@ struct World {
 pid_t spawn(const std::function<void()>& f);
 void wait_child(pid_t pid);
 
-void run_rings();      // rules 1, 7: what the ring itself costs
-void run_progress();   // rule 1
-void run_stopped();    // rules 2, 3
-void run_full();       // rule 3
-void run_locks();      // rule 4
-void run_routes();     // rules 5, 6
+void run_rings();     // rules 1, 7: what the ring itself costs
+void run_progress();  // rule 1
+void run_stopped();   // rules 2, 3
+void run_full();      // rule 3
+void run_locks();     // rule 4
+void run_routes();    // rules 5, 6
 
 }  // namespace ringproto

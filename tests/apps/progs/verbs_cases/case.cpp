@@ -78,9 +78,7 @@ void Child::stop() {
   CHECK(WIFSTOPPED(status));
 }
 
-void Child::resume() {
-  CHECK_EQ(::kill(pid, SIGCONT), 0);
-}
+void Child::resume() { CHECK_EQ(::kill(pid, SIGCONT), 0); }
 
 void Child::kill() {
   killed = true;
