@@ -98,7 +98,7 @@ class Agent {
 
   // IDs that exist, those in time-wait without an owner among them; listeners are not counted.
   std::size_t size() const;
-  const Counters& counters() const { return counters_; }
+  const Counters& counters() const;
 
   // ---- the five calls
   // ------------------------------------------------------------------------------------------------- False when the
@@ -110,7 +110,6 @@ class Agent {
   bool poll_event(Event* out);
 
  private:
-  Counters counters_;
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -214,7 +214,7 @@ enum class EventKind : std::uint8_t {
   req_received,       // a new ID `id` asks `listener`: accept(), mra(), reject() or drop()
   req_error,          // nobody answered connect(); idle
   rep_received,       // connect() was accepted: ready(), mra() or reject()
-  rep_error,          // the peer did not answer accept(); idle
+  rep_error,          // the peer did not answer accept(); as after disconnect(): dreq_sent, then timewait
   rtu_received,       // the connection of accept() is established
   user_established,   // as rtu_received, but by establish()
   rej_received,       // `reason`; in state idle, or timewait where the peer may have seen the connection
