@@ -1,4 +1,4 @@
-"""The peer of the interoperation tests: a virtual machine with the soft RDMA drivers of the Linux kernel.
+"""The peer of the interoperation tests: a virtual machine with the soft RDMA driver of the Linux kernel.
 
     vm = PeerVm(image_directory("build/interop"), tap="tap0", ip="10.200.0.2/24", mtu=4500)
     vm.boot()
@@ -52,9 +52,9 @@ def image_directory(cache):
 
 
 class PeerVm:
-    """One virtual machine. Its Ethernet device is eth0; rxe0 and siw0 sit on it."""
+    """One virtual machine. Its Ethernet device is eth0; rxe0 sits on it."""
 
-    def __init__(self, image, tap, ip="10.200.0.2/24", ip6="fd00:200::2/64", mtu=1500, mac="52:54:00:00:00:02", cpus=2):
+    def __init__(self, image, tap, ip="10.200.0.2/24", ip6="fd00:200::2/64", mtu=1500, mac="52:54:00:00:00:02", cpus=1):
         self.image = image
         self.tap, self.ip, self.ip6, self.mtu, self.mac, self.cpus = tap, ip, ip6, mtu, mac, cpus
         self.address = ip.split("/")[0]
@@ -63,7 +63,7 @@ class PeerVm:
 
     # Emulated where the processor's own virtualisation is not to be had, or does not get far, as in some machines that are
     # virtual themselves: ten times as slow, and right all the same. With the seconds that each may take.
-    ACCELERATORS = (("kvm", "max,arch-capabilities=off", 20), ("tcg,thread=multi", "max", 240))
+    ACCELERATORS = (("kvm", "max,arch-capabilities=off", 8), ("tcg,thread=multi", "max", 240))
 
     def boot(self):
         """Starts the machine and waits until its drivers are there. RuntimeError with the console when they are not."""
@@ -81,7 +81,7 @@ class PeerVm:
         # no_timer_check: on a busy machine the kernel takes an emulated timer for a broken one.
         arguments = ["qemu-system-x86_64", "-accel", accelerator, "-cpu", cpu, "-smp", str(self.cpus), "-m", "1024",
                      "-nographic", "-no-reboot", "-nodefaults", "-serial", "stdio", "-kernel", f"{self.image}/vmlinuz",
-                     "-initrd", f"{self.image}/initrd.gz", "-append",
+                     "-initrd", f"{self.image}/initrd", "-append",
                      f"console=ttyS0 quiet no_timer_check panic=-1 vmip={self.ip} vmip6={self.ip6} vmmtu={self.mtu}",
                      "-netdev", f"tap,id=net,ifname={self.tap},script=no,downscript=no",
                      "-device", f"virtio-net-pci,netdev=net,mac={self.mac},host_mtu={self.mtu},csum=off,gso=off,"
