@@ -14,7 +14,7 @@
 #include "protocols/roce/framing.h"
 #include "protocols/wire/bth.h"
 #include "protocols/wire/eths.h"
-#include "protocols/wire/icrc.h"
+#include "tests/judges/frames.h"
 
 using namespace softrnic;
 
@@ -59,15 +59,6 @@ std::vector<std::uint8_t> make_transport(std::uint8_t opcode, std::uint32_t leng
   if (info.ieth != 0) wire::Ieth{0x12345678}.write(p + info.ieth);
   for (std::uint32_t i = 0; i < length; ++i) p[info.header_len + i] = static_cast<std::uint8_t>('A' + i % 26);
   return t;
-}
-
-std::vector<std::uint8_t> make_frame(roce::HeaderTemplate path, const std::vector<std::uint8_t>& transport) {
-  const auto length = static_cast<std::uint32_t>(transport.size());
-  std::vector<std::uint8_t> f(path.size() + length + 4);
-  path.write(f.data(), length);
-  std::memcpy(f.data() + path.size(), transport.data(), length);
-  wire::icrc_store(f.data() + path.size() + length, path.icrc(f.data(), length));
-  return f;
 }
 
 struct Path {

@@ -4,6 +4,7 @@
 
 #include <isa-l.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -22,6 +23,12 @@ struct SimFailure : std::runtime_error {
 };
 inline void require(bool ok, const char* what) {
   if (!ok) throw SimFailure(what);
+}
+
+// A number of the environment.
+inline std::uint64_t env_or(const char* name, std::uint64_t otherwise) {
+  const char* v = std::getenv(name);
+  return v != nullptr ? std::strtoull(v, nullptr, 0) : otherwise;
 }
 
 // splitmix64.

@@ -170,11 +170,6 @@ class Simulation {
   std::vector<std::uint32_t> hosts_;
 };
 
-std::uint64_t env_or(const char* name, std::uint64_t otherwise) {
-  const char* v = std::getenv(name);
-  return v != nullptr ? std::strtoull(v, nullptr, 0) : otherwise;
-}
-
 }  // namespace
 
 TEST_CASE("Simulation: RC, UC and UD keep their promises on a bad network", "[sim]") {
