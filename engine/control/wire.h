@@ -10,7 +10,7 @@
 
 namespace softrnic::control {
 
-inline constexpr std::uint32_t kProtocolVersion = 1;  // exact match required
+inline constexpr std::uint32_t kProtocolVersion = 2;  // exact match required
 inline constexpr std::uint32_t kMaxMessage = 65536;
 inline constexpr int kMaxFds = 8;
 
@@ -37,6 +37,7 @@ enum class MsgType : std::uint16_t {
   fault_list = 27,  // -> JSON text, as for status
   fault_del = 28,   // FaultDelRequest -> status only; ENOENT: there is no such rule
   events = 29,      // EventsRequest -> EventsReply and lines of JSON text
+  sysfs = 30,       // -> status, once the counters in the sysfs tree are those of now
   // notices from the server
   peer_added = 40,   // PeerReply + fds: another VF opened a channel to this one
   peer_gone = 41,    // PeerGone: its rings become sinks

@@ -116,16 +116,19 @@ struct QpStatus {
   std::uint8_t type, state;
   std::uint16_t peer_vf;
   std::uint32_t dest_qpn, sq_psn, rq_psn;
+  std::uint32_t device;        // index
   std::uint64_t counters[16];  // order of softrnic::ib::QpCounters
 };
 inline constexpr std::uint32_t kStatusQps = 16384;
+inline constexpr std::uint32_t kStatusDevices = 16;  // those beyond have no counters of the device
 struct StatusPage {
   std::atomic<std::uint64_t> progress_epoch;
   std::atomic<std::uint32_t> qps, mrs, cqs, contexts;
   std::atomic<std::uint32_t> route_epoch_done;
   std::atomic<std::uint32_t> polling;  // 1: counted in busy_pollers
   std::uint32_t reserved[8];
-  QpStatus qp[kStatusQps];  // touched lazily
+  std::uint64_t retired[kStatusDevices][16];  // sums of the counters of queue pairs that are no more, by device
+  QpStatus qp[kStatusQps];                    // touched lazily
 };
 
 }  // namespace softrnic::dp

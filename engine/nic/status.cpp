@@ -21,6 +21,13 @@ void Vf::Impl::attach_status(QpImpl& qp) {
 }
 
 void Vf::Impl::detach_status(QpImpl& qp) {
+  const std::uint32_t device = qp.self->pd()->context->device_index();
+  if (device < dp::kStatusDevices) {
+    std::uint64_t counters[sizeof(ib::QpCounters) / sizeof(std::uint64_t)];
+    std::memcpy(counters, &qp.ib.counters(), sizeof counters);
+    std::uint64_t* sums = fabric->status().retired[device];
+    for (std::size_t i = 0; i < std::size(counters); ++i) sums[i] += counters[i];
+  }
   if (!qp.has_status_slot) return;
   fabric->status().qp[qp.status_slot].qpn.store(0, std::memory_order_release);
   free_status_slots.push_back(qp.status_slot);
@@ -37,6 +44,7 @@ void Vf::Impl::write_status(QpImpl& qp) {
   s.dest_qpn = a.dest_qpn;
   s.sq_psn = a.sq_psn;
   s.rq_psn = a.rq_psn;
+  s.device = qp.self->pd()->context->device_index();
   const ib::QpCounters& c = qp.ib.counters();
   static_assert(sizeof c <= sizeof s.counters && sizeof c % sizeof s.counters[0] == 0);
   std::memcpy(s.counters, &c, sizeof c);

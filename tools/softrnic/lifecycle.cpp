@@ -62,9 +62,12 @@ int print_env(const std::string& dir, bool plain) {
   const std::string socket = socket_path(dir);
   if (plain) {
     fmt::print("SOFTRNIC_SOCKET={}\nLD_LIBRARY_PATH={}\n", socket, libraries);
+    if (const std::string list = preload_list(libraries); !list.empty()) fmt::print("LD_PRELOAD={}\n", list);
   } else {
     fmt::print("export SOFTRNIC_SOCKET={}\n", quoted(socket));
     fmt::print("export LD_LIBRARY_PATH={}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}\n", quoted(libraries));
+    if (const std::string list = preload_list(libraries); !list.empty())
+      fmt::print("export LD_PRELOAD={}\n", quoted(list));
   }
   control::Connection nic;
   control::HelloInfo info;

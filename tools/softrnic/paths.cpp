@@ -34,6 +34,15 @@ std::string library_dir() {
   return {};
 }
 
+std::string preload_list(const std::string& libraries) {
+  const std::string ours = libraries + "/libsoftrnic-preload.so";
+  const char* present = std::getenv("LD_PRELOAD");
+  std::string list = present != nullptr ? present : "";
+  std::error_code ignored;
+  if (list.find(ours) != std::string::npos || !fs::exists(ours, ignored)) return list;
+  return list.empty() ? ours : list + ":" + ours;
+}
+
 std::string daemon_path() { return (executable_dir() / "softrnicd").string(); }
 
 std::string runtime_dir(const std::string& given) {

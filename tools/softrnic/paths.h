@@ -7,6 +7,9 @@ namespace softrnic::tool {
 
 // The directory with our libibverbs.so.1; empty when there is none.
 std::string library_dir();
+// Value of LD_PRELOAD for programs: the present one, and the library that shows them the sysfs tree of the NIC, from
+// `libraries`. It comes last: a sanitizer's run-time library wants to be the first.
+std::string preload_list(const std::string& libraries);
 // The softrnicd that belongs to this softrnic.
 std::string daemon_path();
 // The runtime directory: `given` if not empty, else the one that programs look in.

@@ -40,7 +40,8 @@ void prepend(const char* variable, const std::string& value, char separator) {
 void set_environment(const std::string& socket, const std::string& libraries, bool force) {
   ::setenv("SOFTRNIC_SOCKET", socket.c_str(), 1);
   prepend("LD_LIBRARY_PATH", libraries, ':');
-  if (force) prepend("LD_PRELOAD", libraries + "/libibverbs.so.1", ' ');
+  if (const std::string list = preload_list(libraries); !list.empty()) ::setenv("LD_PRELOAD", list.c_str(), 1);
+  if (force) prepend("LD_PRELOAD", libraries + "/libibverbs.so.1", ':');
 }
 
 // execvp() says EACCES also when a directory of PATH cannot be searched and the command is nowhere.

@@ -22,7 +22,7 @@ constexpr std::chrono::milliseconds kAcceptRetry{50};
 
 }  // namespace
 
-NicHost::Impl::Impl() : listener(io), end_timer(io), addresses(io), routes(io), drop_timer(io) {}
+NicHost::Impl::Impl() : listener(io), end_timer(io), addresses(io), routes(io), drop_timer(io), counter_timer(io) {}
 
 int NicHost::Impl::open(NicHostOptions o, std::string* why) {
   options = std::move(o);
@@ -71,6 +71,8 @@ int NicHost::Impl::open(NicHostOptions o, std::string* why) {
   sw::UniqueFd fd;
   if (int error = dir.listen(options.socket_path, &fd, why)) return error;
   listener.assign(fd.release());
+  sysfs = std::make_unique<SysfsTree>(options.dir);
+  write_sysfs();
   log->info("listening on {}", options.socket_path);
   return 0;
 }
@@ -103,6 +105,7 @@ void NicHost::Impl::change_gids(const std::vector<GidRecord>& fresh) {
         static_cast<std::uint32_t>(std::ranges::count_if(merged, [i](const GidRecord& g) { return g.device == i; }));
   log->info("the addresses have changed: {} GIDs", merged.size());
   tell_eswitch_addresses();
+  if (const int error = sysfs->write_gids(options.devices)) log->warn("the sysfs tree: {}", std::strerror(error));
   for (const auto& [vf, session] : vf_sessions)
     session->send(MsgType::gid_change, 0, 0, merged.data(), merged.size() * sizeof(GidRecord));
 }
@@ -198,7 +201,8 @@ NicHost::~NicHost() {
   stop();
   if (impl_->control_thread.joinable()) impl_->control_thread.join();
   if (impl_->switch_thread.joinable()) impl_->switch_thread.join();
-  // While the lock is still held, so that it is our socket and not a successor's.
+  // While the lock is still held, so that it is our socket and our tree, and not a successor's.
+  if (impl_->sysfs != nullptr) impl_->sysfs->remove();
   if (impl_->listener.is_open()) ::unlink(impl_->options.socket_path.c_str());
 }
 
@@ -208,6 +212,7 @@ void NicHost::set_network(std::unique_ptr<Network> network) {
   d.options.devices = d.network->devices();
   d.eswitch->set_uplinks(d.network->uplinks());
   d.tell_eswitch_addresses();
+  d.write_sysfs();
   d.network->set_on_change(
       [&d] { boost::asio::post(d.io, [&d, fresh = d.network->devices().gids] { d.change_gids(fresh); }); });
 }

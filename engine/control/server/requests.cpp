@@ -81,6 +81,11 @@ bool NicHost::Impl::handle(Session& s, Request& r) {
       if (!r.body.empty()) return false;
       send_report(s, type_of(r), r.header.seq, type_of(r) == MsgType::status ? status_report() : faults_report());
       return true;
+    case MsgType::sysfs:
+      if (!r.body.empty()) return false;
+      refresh_counters();
+      s.send(MsgType::sysfs, r.header.seq, 0);
+      return true;
     case MsgType::shutdown:
       if (!r.body.empty()) return false;
       log->info("ending: process {} ({}) asked for it", s.pid(), s.comm);
@@ -184,6 +189,7 @@ bool NicHost::Impl::on_attach(Session& s, const Request& r) {
   tell("vf-attached", {{"vf", vf->id}, {"pid", s.pid()}, {"comm", s.comm}},
        fmt::format("vf{} attached: process {} ({})", vf->id, s.pid(), s.comm));
   review_users();
+  watch_counters();
   return true;
 }
 
@@ -198,6 +204,7 @@ void NicHost::Impl::detach_vf(std::uint16_t id) {
 void NicHost::Impl::finish_detach(std::uint16_t id) {
   PeerGone notice{};
   notice.vf_id = id;
+  if (const Vf* vf = vfs->find(id)) add_counters(*vf, &gone_counters);
   for (const std::uint16_t peer : vfs->detach(id, nic::Clock::system_now()))
     if (Session* s = session_of(peer)) s->send(MsgType::peer_gone, 0, 0, &notice, sizeof(notice));
   told_drops.erase(fmt::format("vf{}", id));

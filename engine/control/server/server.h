@@ -3,6 +3,7 @@
 
 #include <spdlog/logger.h>
 
+#include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -18,6 +19,7 @@
 #include "engine/control/server/route_barrier.h"
 #include "engine/control/server/runtime_dir.h"
 #include "engine/control/server/session.h"
+#include "engine/control/server/sysfs_tree.h"
 #include "engine/nic/clock.h"
 #include "engine/observe/capture.h"
 #include "engine/observe/event_log.h"
@@ -87,6 +89,13 @@ struct NicHost::Impl {
   void collect_drops();
   void watch_drops();
 
+  // --- sysfs (sysfs.cpp) ---
+  using DeviceSums = std::vector<std::array<std::uint64_t, 16>>;  // by device, in the order of ib::QpCounters
+  void write_sysfs();
+  void add_counters(const Vf& vf, DeviceSums* sums);
+  void refresh_counters();
+  void watch_counters();
+
   // --- status (status_report.cpp) ---
   std::string status_report();
   std::string faults_report();
@@ -122,6 +131,10 @@ struct NicHost::Impl {
   std::map<std::string, sw::PortCounters> told_drops;
   boost::asio::steady_timer drop_timer;
   bool watching_drops = false;
+  std::unique_ptr<SysfsTree> sysfs;
+  DeviceSums gone_counters;  // of VFs that are no more
+  boost::asio::steady_timer counter_timer;
+  bool watching_counters = false;
   std::uint64_t next_session = 1;
   const Nanos started = nic::Clock::system_now();
   bool had_user = false;
