@@ -90,7 +90,8 @@ class Agent {
   // request is taken back (REJ), an unanswered one refused, an established connection ended with a DREQ that is
   // repeated until it is answered; a listener's requests that were not polled yet are refused. Unknown IDs are ignored.
   void destroy(Nanos now, CommId id);
-  // idle for unknown IDs.
+  // idle for unknown IDs. An ID that was given back still shows how far its connection is: at idle, its QP number may
+  // be used for another one.
   State state(CommId id) const;
   // The peer's communication ID and QP number, 0 as long as they are not known.
   CommId remote_id(CommId id) const;
@@ -100,9 +101,8 @@ class Agent {
   std::size_t size() const;
   const Counters& counters() const;
 
-  // ---- the five calls
-  // ------------------------------------------------------------------------------------------------- False when the
-  // MAD is not of the CM's class.
+  // ---- the five calls ---------------------------------------------------------------------------------------------
+  // False when the MAD is not of the CM's class.
   bool on_mad(Nanos now, const mad::MadRoute& route, Bytes mad);
   bool poll_transmit(Nanos now, mad::OutMad* out);
   Nanos next_timeout() const;

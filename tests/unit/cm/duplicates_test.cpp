@@ -33,6 +33,19 @@ TEST_CASE("IBA 12.9.7: a REQ that comes again is one request", "[cm]") {
     CHECK(e.reason == RejReason::no_resources);
     CHECK(text_of(e) == "full");
   }
+  SECTION("its REJ is sent again, however often") {
+    REQUIRE(t.b.agent.reject(t.b.now, ib, RejReason::no_resources) == Result::ok);
+    t.b.agent.destroy(t.b.now, ib);
+    t.b.take();
+    const Nanos remembered = t.b.agent.next_timeout() - t.b.now;
+    for (int i = 0; i < 5; ++i) {
+      t.advance(remembered - 1);
+      t.a.take();
+      t.b.give(req);
+      t.b.take_one<RejMessage>();
+    }
+    t.b.expect_silence();
+  }
   SECTION("it is nothing to an established connection, and nothing to one in time-wait") {
     REQUIRE(t.b.agent.accept(t.b.now, ib, Pair::rep()) == Result::ok);
     t.pump();
@@ -73,14 +86,6 @@ TEST_CASE("IBA 12.9.6: a REP that comes again gets the RTU again", "[cm]") {
   t.a.give(rep);
   t.a.expect(EventKind::rep_received);
   t.a.expect_silence();
-  SECTION("or the MRA") {
-    REQUIRE(t.a.agent.mra(t.a.now, ia, 20, {}, true) == Result::ok);
-    CHECK(t.a.take().empty());
-    t.a.give(rep);
-    t.b.give(t.a.take_one<MraMessage>());
-    t.b.expect(EventKind::mra_received);
-    return;
-  }
   REQUIRE(t.a.agent.ready(t.a.now, ia, bytes_of("data of the RTU")) == Result::ok);
   const auto lost = t.a.take_one<RtuMessage>();
   t.a.give(rep);
@@ -91,6 +96,22 @@ TEST_CASE("IBA 12.9.6: a REP that comes again gets the RTU again", "[cm]") {
   t.b.expect(EventKind::rtu_received);
   t.b.expect_silence();
   CHECK(t.b.agent.counters().rx_duplicates[static_cast<std::size_t>(MessageType::rtu)] == 1);
+}
+
+TEST_CASE("IBA 12.9.6: a REP that comes again gets the MRA again", "[cm]") {
+  Pair t;
+  const CommId ia = t.ask(t.req());
+  t.pump();
+  const CommId ib = t.b.expect(EventKind::req_received).id;
+  REQUIRE(t.b.agent.accept(t.b.now, ib, Pair::rep()) == Result::ok);
+  const auto rep = t.b.take_one<RepMessage>();
+  t.a.give(rep);
+  t.a.expect(EventKind::rep_received);
+  REQUIRE(t.a.agent.mra(t.a.now, ia, 20, {}, true) == Result::ok);
+  CHECK(t.a.take().empty());
+  t.a.give(rep);
+  t.b.give(t.a.take_one<MraMessage>());
+  t.b.expect(EventKind::mra_received);
 }
 
 TEST_CASE("IBA 12.9.7: a communication ID in use for another connection is refused, one in time-wait is not", "[cm]") {
@@ -132,6 +153,14 @@ TEST_CASE("IBA 12.9.6: a REJ ends what was thought to be established", "[cm]") {
   CHECK(e.state == State::timewait);
   REQUIRE(t.a.agent.on_mad(t.a.now, t.req().route, m));
   t.a.expect_silence();
+  // The peer's QP is free for another connection, so it is not stale.
+  RepMessage rep;
+  rep.local_comm_id = 5;
+  rep.remote_comm_id = t.ask(t.req(0x1002));
+  rep.local_qpn = 0x2002;
+  rep.local_ca_guid = t.b.guid;
+  REQUIRE(t.a.agent.on_mad(t.a.now, t.req().route, make_mad(1, rep)));
+  t.a.expect(EventKind::rep_received);
 }
 
 TEST_CASE("IBA 12.9.6: a REJ answers a DREQ as well", "[cm]") {

@@ -1,4 +1,6 @@
 // Ending connections: DREQ and DREP, time-wait, stale connections, IDs that are given back.
+#include <vector>
+
 #include "tests/unit/cm/cm_pair.h"
 
 namespace softrnic::cm {
@@ -50,6 +52,18 @@ TEST_CASE("IBA 12.9.6, 12.9.7: both sides disconnect at once", "[cm]") {
   CHECK(t.b.agent.state(ids.b) == State::timewait);
   t.a.expect_silence();
   t.b.expect_silence();
+}
+
+TEST_CASE("IBA 12.9.6, 12.9.7: of two DREQs one is enough", "[cm]") {
+  Pair t;
+  const auto ids = t.establish();
+  REQUIRE(t.a.agent.disconnect(t.a.now, ids.a) == Result::ok);
+  REQUIRE(t.b.agent.disconnect(t.b.now, ids.b) == Result::ok);
+  t.a.take();  // lost
+  t.a.give(t.b.take_one<DreqMessage>());
+  t.a.expect(EventKind::drep_received);
+  t.b.give(t.a.take_one<DrepMessage>());
+  t.b.expect(EventKind::drep_received);
 }
 
 TEST_CASE("IBA 12.9.6: a DREQ is repeated until it is answered, or given up", "[cm]") {
@@ -269,6 +283,39 @@ TEST_CASE("CM: a QP that was asked for in vain can ask again at once", "[cm]") {
   REQUIRE(t.b.agent.accept(t.b.now, e.id, Pair::rep()) == Result::ok);
   t.pump();
   t.a.expect(EventKind::rep_received);
+}
+
+TEST_CASE("CM: 1,000 connections at a time, ten times over, with the same QPs", "[cm]") {
+  Pair t;
+  constexpr std::uint32_t kAtATime = 1000;
+  for (int round = 0; round < 10; ++round) {
+    std::vector<CommId> active(kAtATime), passive;
+    for (std::uint32_t i = 0; i < kAtATime; ++i) active[i] = t.ask(t.req(0x1000 + i));
+    t.pump();
+    while (const auto e = t.b.poll()) {
+      REQUIRE(e->kind == EventKind::req_received);
+      passive.push_back(e->id);
+      REQUIRE(t.b.agent.accept(t.b.now, e->id, Pair::rep(0x8000 + e->remote_qpn)) == Result::ok);
+    }
+    REQUIRE(passive.size() == kAtATime);
+    t.pump();
+    while (const auto e = t.a.poll()) REQUIRE(t.a.agent.ready(t.a.now, e->id) == Result::ok);
+    t.pump();
+    for (const CommId id : passive) t.b.agent.destroy(t.b.now, id);
+    t.pump();
+    for (const CommId id : active) {
+      REQUIRE(t.a.agent.state(id) == State::dreq_rcvd);
+      t.a.agent.destroy(t.a.now, id);
+    }
+    t.pump();
+    CHECK(t.a.agent.size() == kAtATime);  // in time-wait
+    t.advance(2 * kMs);
+    CHECK(t.a.agent.size() == 0);
+    CHECK(t.b.agent.size() == 0);
+    CHECK(t.a.agent.next_timeout() == kNever);
+  }
+  t.a.expect_silence();
+  t.b.expect_silence();
 }
 
 TEST_CASE("CM: both ends may be in one agent", "[cm]") {
