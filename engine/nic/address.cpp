@@ -74,7 +74,10 @@ int resolve_address(const Context& ctx, const AddressVector& av, std::uint32_t f
   p.dgid = av.dgid;
   p.traffic_class = av.traffic_class;
   p.flow_label = av.flow_label & 0xFFFFF;
-  p.hop_limit = av.hop_limit == 0 ? 64 : av.hop_limit;
+  // As the kernel does it for RoCE: that of the route, whatever the vector says, which is 1 in many programs. (Only
+  // towards a group the vector's counts.)
+  constexpr std::uint8_t kHopLimitOfRoutes = 64;
+  p.hop_limit = out->multicast && av.hop_limit != 0 ? av.hop_limit : kHopLimitOfRoutes;
   p.udp_sport = roce::udp_sport_of_flow_label(p.flow_label != 0 ? p.flow_label : flow_label);
   return 0;
 }

@@ -4,7 +4,7 @@
     apps.py --build BUILD_DIR [--asan] [--list] [TEST...]
 
 TEST is MODULE, MODULE.CLASS or MODULE.CLASS.METHOD. Started as root it becomes an unprivileged user
-first, because that is how softrnic is used.
+first, because that is how softrnic is used. Exit status 77: skipped, with the reason on the last line.
 """
 
 import argparse
@@ -24,6 +24,8 @@ sys.dont_write_bytecode = True
 import harness  # noqa: E402
 
 NOBODY = 65534
+SKIPPED = 77
+LABS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "docs", "labs")
 
 
 def stage_as_nobody(args):
@@ -32,7 +34,7 @@ def stage_as_nobody(args):
     os.chmod(stage, 0o755)
     keep = {"bin": os.path.join(args.build, "bin"), "lib/softrnic": os.path.join(args.build, "lib"),
             "progs": os.path.join(args.build, "tests", "apps"), "apps": HERE,
-            "share": os.path.join(args.build, "share"), "judges": os.path.join(os.path.dirname(HERE), "judges")}
+            "share": os.path.join(args.build, "share"), "labs": LABS, "judges": os.path.join(os.path.dirname(HERE), "judges")}
     for name, source in keep.items():
         if os.path.isdir(source):
             shutil.copytree(source, os.path.join(stage, name), symlinks=True,
@@ -68,12 +70,12 @@ def main():
         b = args.staged
         harness.Build.bin, harness.Build.progs = f"{b}/bin", f"{b}/progs"
         harness.Build.judges, harness.Build.workdir = f"{b}/judges", f"{b}/work"
-        harness.Build.share = f"{b}/share"
+        harness.Build.share, harness.Build.labs = f"{b}/share", f"{b}/labs"
     else:
         harness.Build.bin = f"{args.build}/bin"
         harness.Build.progs = f"{args.build}/tests/apps"
         harness.Build.judges = os.path.join(os.path.dirname(HERE), "judges")
-        harness.Build.share = f"{args.build}/share"
+        harness.Build.share, harness.Build.labs = f"{args.build}/share", LABS
         harness.Build.workdir = tempfile.mkdtemp(prefix="softrnic-apps-")
         atexit.register(shutil.rmtree, harness.Build.workdir, ignore_errors=True)
     harness.Build.asan = args.asan
@@ -101,6 +103,9 @@ def main():
         walk(suite)
         return
     result = unittest.TextTestRunner(verbosity=2, stream=sys.stdout).run(suite)
+    if result.skipped and result.testsRun == 0:
+        print(f"apps: SKIPPED: {result.skipped[0][1]}", flush=True)
+        sys.exit(SKIPPED)
     sys.exit(0 if result.wasSuccessful() and result.testsRun > 0 else 1)
 
 

@@ -4,6 +4,8 @@ Standard library only. Every test works in a private directory, on free ports, a
 instead of for time.
 """
 
+import ctypes
+import fcntl
 import json
 import os
 import re
@@ -11,6 +13,7 @@ import shlex
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 import time
@@ -28,6 +31,7 @@ class Build:
     asan = False
     judges = ""  # independent checks of captures
     share = ""  # what is installed below share/
+    labs = ""  # the examples of labs
     workdir = ""  # accessible to the user that the tests run as
 
 
@@ -93,6 +97,29 @@ def cpu_seconds(pid):
     with open(f"/proc/{pid}/stat") as f:
         fields = f.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class Offloads:
+    """Offloads of an interface of this network namespace, as ethtool has them."""
+
+    SIOCETHTOOL = 0x8946
+    GET = {"rx": 0x14, "tx": 0x16, "sg": 0x18, "tso": 0x1E, "gso": 0x23, "gro": 0x2B}
+
+    @staticmethod
+    def _call(interface, command, data):
+        value = bytearray(struct.pack("II", command, data))
+        address = ctypes.addressof((ctypes.c_char * len(value)).from_buffer(value))
+        with socket.socket() as s:
+            fcntl.ioctl(s, Offloads.SIOCETHTOOL, struct.pack("16sP", interface.encode(), address))
+        return struct.unpack("II", value)[1]
+
+    @staticmethod
+    def on(interface):
+        return [name for name, get in Offloads.GET.items() if Offloads._call(interface, get, 0)]
+
+    @staticmethod
+    def switch(interface, name, on):
+        Offloads._call(interface, Offloads.GET[name] + 1, int(on))  # each has its number for setting behind that for asking
 
 
 class Process:

@@ -282,6 +282,22 @@ class Mistakes(NetTest):
         nic.command("up", "--config", path)
         self.assertIn("fd00:200::1", [g["gid"] for g in nic.status()["devices"][0]["gids"]])
 
+    def test_offloads(self):
+        """Those that spoil what the port receives are told; the NIC works all the same."""
+        network.veth("nic0", 1500)
+        self.addCleanup(network.remove, "nic0")
+        words = ["up", "--port", "net_af_packet0,iface=nic0", "--ip", "10.200.0.1/24"]
+        for name in ("tx", "gro"):
+            harness.Offloads.switch("nic0", name, True)
+        nic = harness.Nic(self, start=False)
+        said = nic.command(*words).stderr
+        self.assertIn("offloads of interface nic0 are on (gro, ", said)
+        self.assertIn("'ethtool -K nic0 gro off ", said)
+        nic.command("down")
+        for name in harness.Offloads.on("nic0"):
+            harness.Offloads.switch("nic0", name, False)
+        self.assertEqual(nic.command(*words).stderr, "")
+
     def test_running_already(self):
         nic = harness.Nic(self)
         done = nic.command("up", "--port", "net_af_packet0,iface=lo", check=False)

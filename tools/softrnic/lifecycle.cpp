@@ -36,6 +36,7 @@ int up(const std::string& dir, const std::vector<std::string>& ports) {
     complain(fmt::format("the NIC process does not stay: {}", std::strerror(error)));
     return kExitFailure;
   }
+  if (!why.empty()) fmt::print(stderr, "{}\n", why);  // warnings
   fmt::print("softrnic is up: process {}, directory {}\n", info.reply.daemon_pid, where);
   return 0;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tools/softrnic/commands.h"
+#include "tools/softrnic/net_commands.h"
 #include "tools/softrnic/observe_commands.h"
 
 namespace softrnic::tool {
@@ -25,6 +26,7 @@ constexpr const char* kFooter = R"~(Examples:
   softrnic up; eval "$(softrnic env)"; ibv_devices; softrnic down
   softrnic capture -w - | tshark -r -
   softrnic fault add 'drop if op=send.last nth=3'
+  softrnic net up docs/labs/two-hosts.json; softrnic net exec a -- ping b
 
 Where the NIC process lives: --dir, else the directory of $SOFTRNIC_SOCKET, else $SOFTRNIC_DIR, else
 $XDG_RUNTIME_DIR/softrnic, else /tmp/softrnic-<uid>.)~";
@@ -53,6 +55,7 @@ class Command {
     add_address();
     add_views();
     observe_.add_to(app_);
+    net_.add_to(app_);
   }
 
   int run(int argc, char** argv) {
@@ -68,20 +71,25 @@ class Command {
 
  private:
   // The program's words are not ours to parse. Takes them off the end: all behind "--", or from the first word that is
-  // no option of `run`. The number of words left.
+  // neither an option of `run` nor, for `net exec`, its host. The number of words left.
   int take_command(int argc, char** argv) {
-    if (argc < 2 || std::string_view(argv[1]) != "run") return argc;
-    int i = 2;
+    const auto is = [&](int i, std::string_view word) { return i < argc && word == argv[i]; };
+    const bool exec = is(1, "net") && is(2, "exec");
+    if (!is(1, "run") && !exec) return argc;
+    int i = exec ? 3 : 2;
+    bool host = exec;
     for (; i < argc; ++i) {
       const std::string_view word = argv[i];
-      if (word == "--dir" || word == "--capture" || word == "--fault") {
+      if (word == "--dir" || word == "--capture" || word == "--fault" || word == "--lab") {
         ++i;  // its value
       } else if (word == "--" || word.empty() || word[0] != '-') {
-        break;
+        if (!host || word == "--") break;
+        host = false;
       }
     }
     if (i >= argc) return argc;
-    run_.command.assign(argv + i + (std::string_view(argv[i]) == "--" ? 1 : 0), argv + argc);
+    std::vector<std::string> command(argv + i + (is(i, "--") ? 1 : 0), argv + argc);
+    exec ? net_.set_command(std::move(command)) : static_cast<void>(run_.command = std::move(command));
     return i;
   }
 
@@ -183,6 +191,7 @@ class Command {
   RunOptions run_;
   AddressOptions address_;
   ObserveCommands observe_{action_};
+  NetCommands net_{action_};
 };
 
 }  // namespace

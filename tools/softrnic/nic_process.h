@@ -12,11 +12,12 @@ namespace softrnic::tool {
 int connect_nic(const std::string& socket, control::Connection* connection, control::HelloInfo* info, std::string* why);
 
 // Runs softrnicd with `arguments` until it is ready in the background. 0; EADDRINUSE: another one is there or just
-// ending; or EIO. `why` gets what it said.
+// ending; or EIO. `why` gets what it said, which with 0 are warnings.
 int start_nic(const std::vector<std::string>& arguments, std::string* why);
 
 // Joins the NIC process that lives in `dir`, or starts one that ends with its last user, and keeps it alive while
-// `connection` is open. Any number of callers may do this at the same time, also while an earlier NIC process ends.
+// `connection` is open; `why` as above. Any number of callers may do this at the same time, also while an earlier NIC
+// process ends.
 int join_or_start(const std::string& dir, const std::string& socket, const std::vector<std::string>& extra_arguments,
                   control::Connection* connection, control::HelloInfo* info, std::string* why);
 

@@ -62,12 +62,12 @@ void Background::enter() {
   ::setsid();
 }
 
-void Background::ready() {
+void Background::ready(const std::string& warning) {
   if (report_fd_ < 0) return;
   const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   for (int fd = 0; fd <= 2 && null >= 0; ++fd) ::dup2(null, fd);
   if (null > 2) ::close(null);
-  write_all(report_fd_, std::string(1, '\0'));
+  write_all(report_fd_, std::string(1, '\0') + warning);
   ::close(report_fd_);
   report_fd_ = -1;
 }

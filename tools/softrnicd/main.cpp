@@ -23,6 +23,7 @@
 #include "engine/control/client/client.h"
 #include "engine/control/server/nic_host.h"
 #include "engine/ports/eal.h"
+#include "engine/ports/offloads.h"
 #include "tools/softrnicd/daemonize.h"
 #include "tools/softrnicd/network.h"
 
@@ -203,6 +204,18 @@ int open_ports(const Options& o, control::NicHost& host, std::string* why) {
   return 0;
 }
 
+// The lines for the user.
+std::string warn_of_offloads(const std::vector<ports::PortConfig>& ports, spdlog::logger& log) {
+  std::string all;
+  for (const ports::PortConfig& port : ports) {
+    const std::string warning = ports::offload_warning(port);
+    if (warning.empty()) continue;
+    log.warn("{}", warning);
+    all += (all.empty() ? "" : "\n") + warning;
+  }
+  return all;
+}
+
 int run(const Options& o, daemon::Background& background) {
   const sigset_t signals = end_signals();
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
@@ -227,7 +240,7 @@ int run(const Options& o, daemon::Background& background) {
     background.failed(why, EXIT_FAILURE);
     return EXIT_FAILURE;
   }
-  background.ready();
+  background.ready(warn_of_offloads(o.ports, host->log()));
   serve(*host, o, signals);
   host.reset();
   if (o.remove_dir) remove_dir(o.dir);
