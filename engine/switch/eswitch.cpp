@@ -28,7 +28,11 @@ constexpr int kBudget = 32;                  // frames of a port in one turn
 constexpr Nanos kSpin = 100'000;             // a port is polled so long after its last frame
 constexpr Nanos kHeldBackSpin = 1'000'000;   // so long it polls for room when all it has is held back
 constexpr Nanos kHeldBackSleep = 1'000'000;  // then it sleeps so long at a time
-constexpr Nanos kScan = 1'000'000'000;       // a sleeping switch looks at every ring so often, whatever the inbox says
+// With a network, parties that poll are not all known: who is at the other end of a cable may be on this machine, too.
+// So they are taken for more than there are CPUs, and every empty poll yields. Beside the way through the kernel that
+// is cheap.
+constexpr std::uint32_t kUnknownPollers = dp::kInboxSlots;
+constexpr Nanos kScan = 1'000'000'000;  // a sleeping switch looks at every ring so often, whatever the inbox says
 
 unsigned allowed_cpus() {
   cpu_set_t set;
@@ -212,7 +216,8 @@ void ESwitch::stop() {
 void ESwitch::run() {
   Impl& d = *impl_;
   const unsigned cpus = allowed_cpus();
-  d.inbox->busy_pollers.fetch_add(1);
+  const std::uint32_t unknown = d.uplinks.empty() ? 0 : kUnknownPollers;
+  d.inbox->busy_pollers.fetch_add(1 + unknown);
   while (!d.stopping.load(std::memory_order_relaxed)) {
     d.turn();
     if (d.worked) continue;
@@ -225,7 +230,7 @@ void ESwitch::run() {
       ::sched_yield();
     }
   }
-  d.inbox->busy_pollers.fetch_sub(1);
+  d.inbox->busy_pollers.fetch_sub(1 + unknown);
 }
 
 void ESwitch::Impl::turn() {

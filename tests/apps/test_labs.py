@@ -126,7 +126,7 @@ class Hosts(LabTest):
         self.assertIn("roce0", info)
         self.assertIn("PORT_ACTIVE", info)
         for gid in (3, 5):  # IPv4, IPv6
-            self.pair("ibv_rc_pingpong", "-c", "-g", str(gid))
+            self.pair("ibv_rc_pingpong", "-c", "-n", "100", "-g", str(gid))
         self.pair("ib_write_bw", "-F", "-x", "3", "-n", "200")
         self.net("down")
         self.assert_nothing_is_left([lab["keeper"]])
@@ -212,7 +212,7 @@ class Examples(LabTest):
     def test_routed(self):
         self.up("routed.json")
         for gid in (3, 5):
-            self.pair("ibv_rc_pingpong", "-c", "-g", str(gid), "-m", "1024")
+            self.pair("ibv_rc_pingpong", "-c", "-n", "100", "-g", str(gid), "-m", "1024")
         self.pair("ib_read_bw", "-F", "-x", "3", "-n", "100", "-s", "10001")
         route = self.execute("a", "ip", "route", "get", "10.2.0.102").stdout
         self.assertIn("via 10.1.0.254", route)
@@ -224,7 +224,7 @@ class Examples(LabTest):
             for address, vlan in (("::ffff:10.0.0.1", None), ("::ffff:10.7.0.1", 7)):
                 index = {k: v for k, v in gids.items() if k[0] == address and k[1] == version and (k[2] or None) == vlan}
                 self.assertEqual(len(index), 1, gids)
-                self.pair("ibv_rc_pingpong", "-c", "-g", str(*index.values()))
+                self.pair("ibv_rc_pingpong", "-c", "-n", "100", "-g", str(*index.values()))
         # The VLAN's address does not answer outside of it.
         self.assertNotEqual(self.execute("b", "ping", "-c", "1", "-W", "1", "10.7.0.1", check=False).returncode, 0)
 
