@@ -20,6 +20,8 @@
 #include "engine/switch/classifier.h"
 #include "engine/switch/switch_port.h"
 #include "engine/switch/uplink_set.h"
+#include "protocols/wire/bth.h"
+#include "protocols/wire/eths.h"
 
 namespace softrnic::sw {
 namespace {
@@ -33,6 +35,10 @@ constexpr Nanos kHeldBackSleep = 1'000'000;  // then it sleeps so long at a time
 // is cheap.
 constexpr std::uint32_t kUnknownPollers = dp::kInboxSlots;
 constexpr Nanos kScan = 1'000'000'000;  // a sleeping switch looks at every ring so often, whatever the inbox says
+
+// The longest headers that decide where a frame goes: Ethernet with a tag, IPv6, UDP, BTH and DETH.
+constexpr std::size_t kHeaders = 128;
+static_assert(kHeaders >= 18 + 40 + 8 + wire::kBthSize + wire::Deth::kSize);
 
 unsigned allowed_cpus() {
   cpu_set_t set;
@@ -314,10 +320,11 @@ bool ESwitch::Impl::serve(SwitchPort& port) {
 
 // True when the frame is dealt with; false: it stays in the ring until its destination has room.
 bool ESwitch::Impl::forward(SwitchPort& from, const dp::RingConsumer::Entry& entry) {
-  // Copied out once: what is checked is what is passed on.
-  std::memcpy(frame.data(), entry.data, entry.length);
-  const Bytes bytes(frame.data(), entry.length);
-  const Verdict verdict = classifier.classify(bytes, from.vf_id());
+  // Copied out once: what is checked is what is passed on. Behind the headers nothing is checked here.
+  const std::size_t head = std::min<std::size_t>(entry.length, kHeaders);
+  const Bytes rest(entry.data + head, entry.length - head);
+  std::memcpy(frame.data(), entry.data, head);
+  const Verdict verdict = classifier.classify({frame.data(), entry.length}, from.vf_id());
   AtomicPortCounters& c = from.counters();
 
   targets.clear();
@@ -342,15 +349,20 @@ bool ESwitch::Impl::forward(SwitchPort& from, const dp::RingConsumer::Entry& ent
       if (targets.empty() && verdict.uplink == kNoUplink) add(c.tx_unknown_destination, 1);
       break;
   }
+  const bool disturbed = disturbs(verdict);
+  if (taps.empty() && !disturbed && verdict.uplink == kNoUplink) {
+    // Straight from ring to ring.
+    const FrameQueue::Item item{dp::EntryKind::frame, from.vf_id(), Bytes(frame.data(), head), rest};
+    for (SwitchPort* to : targets)
+      if (deliver(*to, item) == SwitchPort::Delivery::full) add(to->counters().rx_out_of_buffer, 1);
+    return true;
+  }
+  std::memcpy(frame.data() + head, rest.data(), rest.size());
   Passing p;
   p.from.vf = from.vf_id();
   p.to = verdict;
   p.frame = MutableBytes(frame.data(), entry.length);
-  if (disturbs(verdict)) {
-    options.disturber->on_frame(now, p, *this);
-  } else {
-    pass(p);
-  }
+  disturbed ? options.disturber->on_frame(now, p, *this) : pass(p);
   return true;
 }
 

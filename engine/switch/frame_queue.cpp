@@ -5,25 +5,27 @@
 namespace softrnic::sw {
 
 void FrameQueue::push(const Item& item) {
-  const std::size_t need = sizeof(Record) + item.data.size();
+  const std::size_t need = sizeof(Record) + item.size();
   if (chunks_.empty() || chunks_.back()->end + need > kChunkSize) {
     // Default-initialised: the bytes are not cleared.
     chunks_.push_back(spare_ ? std::move(spare_) : std::unique_ptr<Chunk>(new Chunk));
     chunks_.back()->begin = chunks_.back()->end = 0;
   }
   Chunk& c = *chunks_.back();
-  const Record record{static_cast<std::uint16_t>(item.data.size()), item.aux, item.kind};
+  const Record record{static_cast<std::uint16_t>(item.size()), item.aux, item.kind};
   std::memcpy(c.data + c.end, &record, sizeof(record));
-  if (!item.data.empty()) std::memcpy(c.data + c.end + sizeof(record), item.data.data(), item.data.size());
+  std::uint8_t* to = c.data + c.end + sizeof(record);
+  if (!item.data.empty()) std::memcpy(to, item.data.data(), item.data.size());
+  if (!item.rest.empty()) std::memcpy(to + item.data.size(), item.rest.data(), item.rest.size());
   c.end += need;
-  bytes_ += item.data.size();
+  bytes_ += item.size();
 }
 
 FrameQueue::Item FrameQueue::front() const {
   const Chunk& c = *chunks_.front();
   Record record;
   std::memcpy(&record, c.data + c.begin, sizeof(record));
-  return {record.kind, record.aux, Bytes(c.data + c.begin + sizeof(record), record.length)};
+  return {record.kind, record.aux, Bytes(c.data + c.begin + sizeof(record), record.length), {}};
 }
 
 void FrameQueue::pop() {

@@ -16,13 +16,15 @@ class FrameQueue {
     dp::EntryKind kind;  // frame or mark
     std::uint16_t aux;   // of the entry
     Bytes data;          // frame, or body of the mark
+    Bytes rest = {};     // what follows in the frame
+    std::size_t size() const { return data.size() + rest.size(); }
   };
 
   bool empty() const { return chunks_.empty(); }
   std::size_t bytes() const { return bytes_; }  // of data waiting
-  // `data` has at most kMaxFrame bytes.
+  // It has at most kMaxFrame bytes.
   void push(const Item& item);
-  Item front() const;  // not empty; valid until pop()
+  Item front() const;  // not empty; in one piece; valid until pop()
   void pop();
   void clear();
 

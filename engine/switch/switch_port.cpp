@@ -44,12 +44,14 @@ bool SwitchPort::arm() {
 }
 
 bool SwitchPort::put(const FrameQueue::Item& item) {
-  const auto length = static_cast<std::uint32_t>(item.data.size());
+  const auto length = static_cast<std::uint32_t>(item.size());
   if (item.kind == dp::EntryKind::mark) {
     if (!out_.put_mark(item.aux, item.data.data(), length)) return false;
   } else {
     if (!out_.has_room(length)) return false;
-    std::memcpy(out_.begin(length), item.data.data(), length);
+    std::uint8_t* to = out_.begin(length);
+    std::memcpy(to, item.data.data(), item.data.size());
+    if (!item.rest.empty()) std::memcpy(to + item.data.size(), item.rest.data(), item.rest.size());
     out_.commit(length, item.aux);
     add(counters_->rx_frames, 1);
     add(counters_->rx_bytes, length);
@@ -60,7 +62,7 @@ bool SwitchPort::put(const FrameQueue::Item& item) {
 SwitchPort::Delivery SwitchPort::deliver(const FrameQueue::Item& item) {
   if (queue_.empty()) {
     if (put(item)) return Delivery::accepted;
-    const bool room = out_.request_space(static_cast<std::uint32_t>(item.data.size()));
+    const bool room = out_.request_space(static_cast<std::uint32_t>(item.size()));
     if (room && put(item)) return Delivery::accepted;
   }
   if (item.kind == dp::EntryKind::mark) {
@@ -78,7 +80,7 @@ bool SwitchPort::drain() {
   while (!queue_.empty()) {
     const FrameQueue::Item item = queue_.front();
     if (!put(item)) {
-      if (out_.broken() || !out_.request_space(static_cast<std::uint32_t>(item.data.size()))) break;
+      if (out_.broken() || !out_.request_space(static_cast<std::uint32_t>(item.size()))) break;
       continue;
     }
     if (item.kind == dp::EntryKind::mark) mark_waiting_.reset(mark_source(item));

@@ -26,6 +26,21 @@ TEST_CASE("A frame goes to the VF that owns its destination QPN, with the sender
   CHECK(f.eswitch().counters(b.id()).rx_frames == 1);
 }
 
+TEST_CASE("Frames of every size arrive with every byte, also those that had to wait for room", "[switch]") {
+  SwitchFixture f;
+  TestVf &a = f.add(1u << 18), &b = f.add(dp::kMinRingSize);
+  std::vector<std::vector<std::uint8_t>> frames;
+  for (std::uint32_t payload = 0; payload <= 4096; payload += payload < 128 ? 4 : 256) {
+    auto frame = make_frame({.dest_qpn = b.qpn(), .payload = payload});
+    for (std::size_t i = 54; i < frame.size(); ++i)
+      frame[i] = static_cast<std::uint8_t>(7 * i + payload);  // behind BTH
+    frames.push_back(std::move(frame));
+  }
+  for (const auto& frame : frames) a.send(frame);
+  f.wait_taken(a);
+  for (const auto& frame : frames) CHECK(b.receive().bytes == frame);
+}
+
 TEST_CASE("A VF may send to itself through the switch", "[switch]") {
   SwitchFixture f;
   TestVf& a = f.add();
