@@ -26,7 +26,7 @@ constexpr Nanos kSoundAppMode = 5'000'000;  // app mode was right if it lasted t
 constexpr Nanos kBusyWait = 20'000'000;     // after activity the helper looks again, so that timers longer than
                                             // this, which most are, need no wake-up when they are set
 constexpr Nanos kContended = 50'000;
-constexpr int kStream = 8;        // a round with so many packets belongs to a stream:
+constexpr int kStream = 8;         // a round with so many packets belongs to a stream:
 constexpr Nanos kLinger = 20'000;  // the next one is waited for so long before going to sleep
 constexpr Nanos kSpin = 50'000;
 constexpr unsigned kSpinCpus = 4;       // fewer CPUs: never spin
