@@ -38,6 +38,9 @@ enum class MsgType : std::uint16_t {
   fault_del = 28,   // FaultDelRequest -> status only; ENOENT: there is no such rule
   events = 29,      // EventsRequest -> EventsReply and lines of JSON text
   sysfs = 30,       // -> status, once the counters in the sysfs tree are those of now
+  cm_open = 31,     // opens an event channel of rdma_cm -> CmChannel + fd {eventfd that counts its events}
+  cm_close = 32,    // CmChannel -> status only
+  cm_command = 33,  // CmCommand, command, option's value -> status, response
   // notices from the server
   peer_added = 40,   // PeerReply + fds: another VF opened a channel to this one
   peer_gone = 41,    // PeerGone: its rings become sinks
@@ -188,6 +191,20 @@ struct EventsRequest {
 struct EventsReply {
   std::uint64_t last;    // number of the last event in the reply, or `after` again
   std::uint64_t missed;  // events after `after` that are no longer kept
+};
+
+// A channel is named by its key: whoever has that (a child of fork(), too) may use it.
+struct CmChannel {
+  std::uint64_t key;
+};
+// A command of rdma/rdma_user_cm.h, as a program writes it to the device. The struct of the command follows, then the
+// value of an option.
+struct CmCommand {
+  std::uint64_t key;
+  std::uint64_t other_key;  // MIGRATE_ID: the channel that the ID is taken from; the struct's `fd` is not looked at
+  std::uint32_t number;     // RDMA_USER_CM_CMD_*
+  std::uint16_t in_size;    // of the struct
+  std::uint16_t out_size;   // room for the response
 };
 
 }  // namespace softrnic::control

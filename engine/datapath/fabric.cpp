@@ -186,6 +186,10 @@ int Fabric::mcast(const Gid& mgid, bool attach) {
   return rc;
 }
 
+int Fabric::request(control::MsgType type, const void* body, std::uint32_t length, control::Message* reply) {
+  return impl_->link.call(type, body, length, reply);
+}
+
 Path* Fabric::path_for_qpn(std::uint32_t qpn) {
   Impl& f = *impl_;
   control::ConnectPeerRequest request{(qpn >> kQpnBlockShift) & (kQpnBlocks - 1)};

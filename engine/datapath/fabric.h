@@ -47,6 +47,8 @@ class Fabric {
   // channel on first use. A path stays what it is: it does not follow a QPN that changes its owner.
   Path* path_for_qpn(std::uint32_t qpn);
   int mcast(const Gid& mgid, bool attach);
+  // Any other request of the control protocol. Returns its status, or EPIPE when the NIC process is gone.
+  int request(control::MsgType type, const void* body, std::uint32_t length, control::Message* reply);
   // In a child of fork(), before anything else: closes and unmaps what belongs to the parent's VF. All paths are sinks
   // afterwards, and the status page and block table are private and empty.
   void abandon_after_fork();

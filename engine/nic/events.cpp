@@ -103,6 +103,7 @@ void Vf::Impl::device_fatal() {
     serve(*qp, 1);
   }
   for (Context* ctx : contexts) raise(*ctx, {.type = AsyncEvent::device_fatal, .port = 1});
+  call_fatal_hook();
 }
 
 void Vf::Impl::take_new_gids() {

@@ -42,6 +42,11 @@ class Vf {
   // packets and completions handled. Any thread.
   int progress(int budget);
 
+  // Makes sure that somebody looks at the control connection also while the application does nothing. 0 or errno.
+  int start_helper();
+  // Called, with locks held, by whoever finds that the NIC process is gone.
+  static void set_fatal_hook(void (*hook)());
+
   struct Impl;
   Impl& impl() { return *impl_.load(std::memory_order_acquire); }
   // The engine for new objects: attaches anew in a child of fork(). 0, or errno: EIO when the NIC process is gone.

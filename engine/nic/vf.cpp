@@ -53,6 +53,21 @@ const std::vector<control::DeviceRecord>& Vf::devices() const {
 }
 dp::Fabric& Vf::fabric() { return *impl().fabric; }
 
+int Vf::start_helper() {
+  Impl* engine;
+  if (const int rc = this->engine(&engine); rc != 0) return rc;
+  return engine->helper.start();
+}
+
+namespace {
+std::atomic<void (*)()> g_fatal_hook{nullptr};
+}  // namespace
+
+void Vf::set_fatal_hook(void (*hook)()) { g_fatal_hook.store(hook); }
+void Vf::Impl::call_fatal_hook() {
+  if (void (*hook)() = g_fatal_hook.load()) hook();
+}
+
 Vf::Impl::Impl(std::unique_ptr<dp::Fabric> f)
     : fabric(std::move(f)), gids(fabric->info().gids), use(fabric->info().devices.size()), helper(*fabric, *this) {
   switch_path = self_path = path_state(fabric->switch_path());

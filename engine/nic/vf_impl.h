@@ -124,6 +124,7 @@ struct Vf::Impl final : dp::ProgressClient {
   void kill_cq_users();
   void raise(Context& ctx, const AsyncEventRecord& ev) { ctx.async.push(ev); }
   void device_fatal();
+  static void call_fatal_hook();
   void take_new_gids();
   void look_around();
 

@@ -233,7 +233,7 @@ void FaultEngine::forget(std::uint16_t vf) {
     std::erase(h.vfs, vf);
     h.passing.to.destinations = h.vfs;
     const auto next = std::next(it);
-    if (h.vfs.empty() && h.passing.to.uplink == sw::kNoUplink) take_out(it);
+    if (h.vfs.empty() && h.passing.to.uplink == sw::kNoUplink && !h.passing.to.gsi) take_out(it);
     it = next;
   }
 }

@@ -12,6 +12,7 @@ namespace softrnic::sw {
 namespace {
 
 constexpr std::uint32_t kMulticastQpn = 0xFFFFFF;  // IBA 9.2.3
+constexpr std::uint32_t kGsiQpn = 1;               // IBA 9.2.3
 // Transport in the upper three bits of the opcode (IBA 9.2.1).
 constexpr std::uint8_t kTransportMask = 0xE0;
 constexpr std::uint8_t kTransportUd = 0x60;
@@ -97,6 +98,27 @@ Verdict Classifier::classify(Bytes frame, std::uint16_t source) {
   return verdict;
 }
 
+// Towards other queue pairs than 1 the NIC sends only to networks: no VF has asked for it.
+Verdict Classifier::classify_own(Bytes frame) {
+  destinations_.clear();
+  roce::RxFrame rx;
+  Verdict verdict;
+  if (roce::parse(frame, &rx) != roce::FrameError::none) return verdict;
+  verdict.kind = Verdict::Kind::bad_source;
+  const std::uint16_t vlan = vlan_of(rx);
+  const OwnGid* from = find_own(rx.sgid, [vlan](const OwnGid& o) { return o.vlan == vlan; });
+  if (from == nullptr) return verdict;
+  verdict.kind = Verdict::Kind::forward;
+  verdict.dgid = rx.dgid;
+  verdict.vlan = vlan;
+  verdict.uplink = from->uplink;
+  if (find_own(rx.dgid) != nullptr) {
+    verdict.uplink = kNoUplink;
+    verdict.gsi = wire::BthView(rx.transport.data()).dest_qpn() == kGsiQpn;
+  }
+  return verdict;
+}
+
 Verdict Classifier::classify_from(Bytes frame, int uplink) {
   destinations_.clear();
   roce::RxFrame rx;
@@ -110,7 +132,9 @@ Verdict Classifier::classify_from(Bytes frame, int uplink) {
     add_members(rx.dgid, dp::kNoVf);
   } else {
     const auto here = [uplink, vlan = vlan_of(rx)](const OwnGid& o) { return o.uplink == uplink && o.vlan == vlan; };
-    const std::uint16_t owner = find_own(rx.dgid, here) != nullptr ? owner_of(qpn) : dp::kNoVf;
+    const bool ours = find_own(rx.dgid, here) != nullptr;
+    verdict.gsi = ours && qpn == kGsiQpn;
+    const std::uint16_t owner = ours ? owner_of(qpn) : dp::kNoVf;
     if (owner != dp::kNoVf) destinations_.push_back(owner);
   }
   verdict.destinations = destinations_;

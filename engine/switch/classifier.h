@@ -32,6 +32,7 @@ struct Verdict {
   int uplink = kNoUplink;                       // also out by this one, towards
   Gid dgid{};                                   // this address
   std::uint16_t vlan = kNoVlan;                 // in this VLAN
+  bool gsi = false;                             // to queue pair 1, which is the NIC process's own (IBA 13.5.3)
 };
 
 class Classifier {
@@ -49,6 +50,8 @@ class Classifier {
   // the uplink. Multicast packets (destination QPN 0xFFFFFF, IBA 9.2.3) go to the other members of the group and to the
   // network; a sender's own copy is its own business (IBA 10.5.2.2).
   Verdict classify(Bytes frame, std::uint16_t source);
+  // `frame` comes from the NIC itself, from its queue pair 1.
+  Verdict classify_own(Bytes frame);
   // `frame` came in by an uplink: for an address of that network and VLAN, or a multicast group.
   Verdict classify_from(Bytes frame, int uplink);
 

@@ -61,6 +61,7 @@ struct ESwitch::Impl final : FrameSink {
   bool forward(SwitchPort& from, const dp::RingConsumer::Entry& entry);
   bool forward_mark(SwitchPort& from, const dp::RingConsumer::Entry& entry);
   SwitchPort::Delivery deliver(SwitchPort& to, const FrameQueue::Item& item);
+  void forward_own(MutableBytes bytes);
   bool disturbs(const Verdict& verdict) const;
   void pass(const Passing& p) override;
   void show_and_deliver(const Ingress& from, const Verdict& to, Bytes bytes, std::string_view comment, bool dropped);
@@ -168,6 +169,13 @@ void ESwitch::set_uplinks(std::vector<std::shared_ptr<Uplink>> uplinks) { impl_-
 void ESwitch::wake() { raw_eventfd_write(impl_->event.get()); }
 
 void ESwitch::submit(std::function<void()> command) { impl_->submit(std::move(command)); }
+
+void ESwitch::send_own(std::vector<std::uint8_t> frame) {
+  impl_->submit([d = impl_.get(), frame = std::move(frame)]() mutable {
+    d->now = nic::Clock::system_now();
+    d->forward_own(frame);
+  });
+}
 
 void ESwitch::set_addresses(std::vector<OwnGid> own) {
   impl_->submit([d = impl_.get(), own = std::move(own)]() mutable { d->classifier.set_addresses(std::move(own)); });
@@ -366,6 +374,19 @@ bool ESwitch::Impl::forward(SwitchPort& from, const dp::RingConsumer::Entry& ent
   return true;
 }
 
+// Full uplinks and stopped receivers lose a management datagram: its sender repeats it.
+void ESwitch::Impl::forward_own(MutableBytes bytes) {
+  Passing p;
+  p.to = classifier.classify_own(bytes);
+  if (p.to.uplink != kNoUplink && !uplinks.at(p.to.uplink).has_room()) return;
+  p.frame = bytes;
+  if (disturbs(p.to)) {
+    options.disturber->on_frame(now, p, *this);
+  } else if (p.to.kind == Verdict::Kind::forward) {
+    pass(p);
+  }
+}
+
 bool ESwitch::Impl::disturbs(const Verdict& verdict) const {
   return options.disturber != nullptr && options.disturber->active() && verdict.kind == Verdict::Kind::forward;
 }
@@ -385,6 +406,7 @@ void ESwitch::Impl::show_and_deliver(const Ingress& from, const Verdict& to, Byt
                                      bool dropped) {
   for (const auto& tap : taps) tap->on_frame(from.vf, bytes, comment);
   if (dropped) return;
+  if (to.gsi && options.on_gsi) options.on_gsi(bytes);
   for (const std::uint16_t id : to.destinations) {
     SwitchPort* port = ports[id].get();
     if (port != nullptr && deliver(*port, {dp::EntryKind::frame, from.vf, bytes}) == SwitchPort::Delivery::full)
@@ -422,7 +444,8 @@ void ESwitch::Impl::forward_from(int uplink, Bytes bytes) {
       add(c.tx_bad_source, 1);
       break;
     case Verdict::Kind::forward:
-      if (std::ranges::none_of(p.to.destinations, [this](std::uint16_t id) { return ports[id] != nullptr; }))
+      if (!p.to.gsi &&
+          std::ranges::none_of(p.to.destinations, [this](std::uint16_t id) { return ports[id] != nullptr; }))
         add(c.tx_unknown_destination, 1);
       break;
   }

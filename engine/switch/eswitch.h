@@ -47,6 +47,8 @@ struct ESwitchOptions {
   // What frames pass between ingress and forwarding while it is active; may be null. wake() after it has got work to do
   // earlier than it said.
   std::shared_ptr<Disturber> disturber;
+  // A frame for queue pair 1. Called on the switch's thread; must not wait.
+  std::function<void(Bytes frame)> on_gsi;
   // A ring was corrupt: the VF is cut off. Called on the switch's thread.
   std::function<void(std::uint16_t vf_id)> on_broken;
 };
@@ -90,6 +92,8 @@ class ESwitch {
   PortCounters uplink_counters(std::size_t uplink) const;
   // Looks at the disturber again.
   void wake();
+  // Sends a frame of the NIC itself, from its queue pair 1.
+  void send_own(std::vector<std::uint8_t> frame);
   // Runs `command` on the switch's thread, between two turns: for calls to the uplinks.
   void submit(std::function<void()> command);
 

@@ -52,6 +52,8 @@ class Tree(AppTest):
         self.assertEqual(self.cat("/sys/class/infiniband_verbs/uverbs0/dev"), "231:192")
         self.assertEqual(self.cat("/sys/class/infiniband_mad/abi_version"), "5")
         self.assertEqual(self.cat("/sys/class/infiniband_mad/umad0/ibdev"), "roce0")
+        self.assertEqual(self.cat("/sys/class/misc/rdma_cm/abi_version"), "4")
+        self.sh("test -c /dev/infiniband/rdma_cm && : <>/dev/infiniband/rdma_cm")
         # An accessible character device.
         self.sh("test -c /dev/infiniband/uverbs0 && test -r /dev/infiniband/uverbs0 && test -w /dev/infiniband/uverbs0")
         self.assertIn("uverbs0", self.run_program("ls", "/dev/infiniband"))

@@ -18,6 +18,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kBurst = 32;               // frames of a port in one turn, while the eSwitch does not run
+constexpr std::uint8_t kHopLimit = 64;   // of packets to other hosts
 constexpr useconds_t kProbePoll = 1000;  // microseconds between two of them
 
 struct Port {
@@ -69,6 +70,7 @@ class PortNetwork final : public control::Network {
   std::string status() override;
   control::DeviceConfig devices() override;
   int change_address(std::size_t port, bool add, const std::string& address, std::string* why) override;
+  void find_route(const Gid& destination, const Gid& source, std::function<void(const Route&)> answer) override;
   void set_on_change(std::function<void()> on_change) override { on_change_ = std::move(on_change); }
 
  private:
@@ -173,6 +175,26 @@ int PortNetwork::change_address(std::size_t port, bool add, const std::string& t
   if (error == EPERM) *why = fmt::format("{}: the link-local address of the port's MAC stays", text);
   if (error == 0 && on_change_) on_change_();
   return error;
+}
+
+// The address whose prefix has the destination on the link, the longest of them; else one in a VLAN with a route.
+void PortNetwork::find_route(const Gid& destination, const Gid& source, std::function<void(const Route&)> answer) {
+  Route best{ENETUNREACH, {}, kHopLimit};
+  int best_length = -1;
+  for (const Port& p : ports_) {
+    neigh::HostStack& host = p.port->host();
+    for (const neigh::OwnAddress& a : host.addresses()) {
+      if (neigh::is_ipv4(a.ip) != neigh::is_ipv4(destination) || (source != Gid{} && a.ip != source)) continue;
+      const bool on_link = neigh::same_prefix(a.ip, destination, a.prefix_length);
+      Gid hop{};
+      if (!on_link && (neigh::is_link_local(a.ip) || !host.routes().next_hop(destination, a.vlan, &hop))) continue;
+      const int length = on_link ? a.prefix_length + 1 : 0;
+      if (length <= best_length) continue;
+      best_length = length;
+      best = {0, a.ip, kHopLimit};
+    }
+  }
+  answer(best);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "verbs_shim/ibverbs/objects.h"
+#include "verbs_shim/ibverbs/rdmacm_device.h"
 
 namespace softrnic::shim {
 namespace {
@@ -75,6 +76,7 @@ using namespace softrnic::shim;
 
 SOFTRNIC_ABI ibv_device** ibv_get_device_list(int* num_devices) {
   if (num_devices) *num_devices = 0;
+  redirect_librdmacm();
   return guarded([&] { return device_list(num_devices); });
 }
 

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "verbs_shim/ibverbs/objects.h"
+#include "verbs_shim/ibverbs/rdmacm_device.h"
 
 namespace softrnic::shim {
 namespace {
@@ -30,6 +31,7 @@ void choose_sysfs_path() {
 }  // namespace softrnic::shim
 
 SOFTRNIC_ABI const char* ibv_get_sysfs_path(void) {
+  softrnic::shim::redirect_librdmacm();
   static std::once_flag once;
   std::call_once(once, softrnic::shim::choose_sysfs_path);
   return softrnic::shim::g_sysfs_path;

@@ -22,7 +22,8 @@ constexpr std::chrono::milliseconds kAcceptRetry{50};
 
 }  // namespace
 
-NicHost::Impl::Impl() : listener(io), end_timer(io), addresses(io), routes(io), drop_timer(io), counter_timer(io) {}
+NicHost::Impl::Impl()
+    : listener(io), end_timer(io), addresses(io), routes(io), drop_timer(io), cm_timer(io), counter_timer(io) {}
 
 int NicHost::Impl::open(NicHostOptions o, std::string* why) {
   options = std::move(o);
@@ -42,12 +43,19 @@ int NicHost::Impl::open(NicHostOptions o, std::string* why) {
       if (Session* s = session_of(vf)) s->close("its ring to the eSwitch is corrupt");
     });
   };
+  options.eswitch.on_gsi = [this](Bytes frame) {
+    boost::asio::post(io, [this, copy = std::vector<std::uint8_t>(frame.begin(), frame.end())] {
+      cm->on_frame(copy);
+      arm_cm_timer();
+    });
+  };
   if (vfs != nullptr) eswitch = sw::ESwitch::create(options.eswitch, vfs->block_table());
   if (eswitch == nullptr) {
     const int error = errno;
     *why = fmt::format("cannot make shared memory: {}", std::strerror(error));
     return error;
   }
+  start_cm();
   tell_eswitch_addresses();
   if (host_local && !addresses.start([this] { on_address_change(); }))
     log->warn("changes of this host's addresses will not be seen: {}", std::strerror(errno));
@@ -156,6 +164,8 @@ void NicHost::Impl::on_closed(Session& s, const std::string& reason) {
   if (s.vf_id != dp::kNoVf) detach_vf(s.vf_id);
   if (s.capturing) stop_capture(s.id());
   remove_faults_of(s.id());
+  cm->forget(s.id());
+  arm_cm_timer();
   sessions.erase(s.id());
   review_users();
 }

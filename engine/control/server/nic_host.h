@@ -2,6 +2,7 @@
 // run it on threads of their own process.
 #pragma once
 
+#include <cerrno>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -48,6 +49,16 @@ class Network {
   // Adds an address, written as in the configuration, to uplink `port`, or removes it. 0, or an errno value with a
   // sentence for the user.
   virtual int change_address(std::size_t port, bool add, const std::string& address, std::string* why) = 0;
+  // How to reach an address that is not of this NIC, from `source` unless that is zero. `answer` is called once, on the
+  // switch's thread.
+  struct Route {
+    int error = 0;  // errno: ENETUNREACH there is no route
+    Gid source{};
+    std::uint8_t hop_limit = 64;
+  };
+  virtual void find_route(const Gid& destination, const Gid& source, std::function<void(const Route&)> answer) {
+    answer({ENETUNREACH, {}, 0});
+  }
   // Called when devices() has something new to say.
   virtual void set_on_change(std::function<void()> on_change) = 0;
 };

@@ -81,6 +81,12 @@ bool NicHost::Impl::handle(Session& s, Request& r) {
       if (!r.body.empty()) return false;
       send_report(s, type_of(r), r.header.seq, type_of(r) == MsgType::status ? status_report() : faults_report());
       return true;
+    case MsgType::cm_open:
+      return on_cm_open(s, r);
+    case MsgType::cm_close:
+      return on_cm_close(s, r);
+    case MsgType::cm_command:
+      return on_cm_command(s, r);
     case MsgType::sysfs:
       if (!r.body.empty()) return false;
       refresh_counters();

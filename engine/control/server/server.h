@@ -14,6 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/cm/service.h"
 #include "engine/control/server/address_watch.h"
 #include "engine/control/server/nic_host.h"
 #include "engine/control/server/route_barrier.h"
@@ -89,6 +90,14 @@ struct NicHost::Impl {
   void collect_drops();
   void watch_drops();
 
+  // --- connection management (cm.cpp) ---
+  struct CmHost;  // cm.cpp
+  void start_cm();
+  bool on_cm_open(Session& s, const Request& r);
+  bool on_cm_close(Session& s, const Request& r);
+  bool on_cm_command(Session& s, const Request& r);
+  void arm_cm_timer();
+
   // --- sysfs (sysfs.cpp) ---
   using DeviceSums = std::vector<std::array<std::uint64_t, 16>>;  // by device, in the order of ib::QpCounters
   void write_sysfs();
@@ -131,6 +140,10 @@ struct NicHost::Impl {
   std::map<std::string, sw::PortCounters> told_drops;
   boost::asio::steady_timer drop_timer;
   bool watching_drops = false;
+  std::shared_ptr<rdmacm::Host> cm_host;
+  std::unique_ptr<rdmacm::Service> cm;
+  boost::asio::steady_timer cm_timer;
+  Nanos cm_timer_at = kNever;
   std::unique_ptr<SysfsTree> sysfs;
   DeviceSums gone_counters;  // of VFs that are no more
   boost::asio::steady_timer counter_timer;

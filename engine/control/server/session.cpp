@@ -49,7 +49,10 @@ Session::Session(boost::asio::io_context& io, sw::UniqueFd socket, std::uint64_t
       buffer_(sizeof(MsgHeader) + kMaxMessage) {
   ucred cred{};
   socklen_t length = sizeof(cred);
-  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &cred, &length) == 0) pid_ = cred.pid;
+  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &cred, &length) == 0) {
+    pid_ = cred.pid;
+    uid_ = cred.uid;
+  }
   socket_.assign(socket.release());
 }
 

@@ -40,6 +40,8 @@ class Session : public std::enable_shared_from_this<Session> {
   std::uint64_t id() const { return id_; }
   // The process at the other end as the kernel knows it; 0 when it is in another PID namespace.
   pid_t pid() const { return pid_; }
+  // Its effective user; that of nobody when it is not known.
+  uid_t uid() const { return uid_; }
 
   // Queues a message; descriptors are duplicated. A peer that does not read until too many messages wait is
   // disconnected.
@@ -80,6 +82,7 @@ class Session : public std::enable_shared_from_this<Session> {
   const std::uint64_t id_;
   Callbacks callbacks_;
   pid_t pid_ = 0;
+  uid_t uid_ = 65534;
   bool closed_ = false;
   bool writing_ = false;
   bool no_more_requests_ = false;

@@ -13,6 +13,7 @@
 
 #include "engine/control/server/server.h"
 #include "engine/control/server/status_pages.h"
+#include "protocols/cm/rdma_cm.h"
 #include "protocols/ib/qp.h"
 #include "protocols/ib/qp_state.h"
 
@@ -147,6 +148,29 @@ json device(const DeviceRecord& d, std::size_t index, const std::vector<GidRecor
   return out;
 }
 
+std::string port_space_name(std::uint64_t service) {
+  switch (cm::port_space_of(service).value_or(cm::PortSpace::ib)) {
+    case cm::PortSpace::tcp:
+      return "TCP";
+    case cm::PortSpace::udp:
+      return "UDP";
+    case cm::PortSpace::ipoib:
+      return "IPoIB";
+    default:
+      return "IB";
+  }
+}
+
+json connection_manager(const rdmacm::Service& cm) {
+  json listeners = json::array();
+  for (const std::uint64_t service : cm.services())
+    listeners.push_back({{"port_space", port_space_name(service)}, {"port", cm::port_of(service)}});
+  return {{"channels", cm.channels()},
+          {"ids", cm.ids()},
+          {"connections", cm.connections()},
+          {"listeners", std::move(listeners)}};
+}
+
 }  // namespace
 
 std::string NicHost::Impl::status_report() {
@@ -169,6 +193,7 @@ std::string NicHost::Impl::status_report() {
     for (std::size_t i = 0; i < ports.size(); ++i) ports[i]["switch"] = switch_counters(eswitch->uplink_counters(i));
   }
   for (const auto& [id, vf] : vfs->all()) report["processes"].push_back(process(*vf, *vfs, eswitch->counters(id)));
+  report["rdma_cm"] = connection_manager(*cm);
   return report.dump(-1, ' ', true, json::error_handler_t::replace);
 }
 

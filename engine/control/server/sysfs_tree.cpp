@@ -25,6 +25,8 @@ constexpr unsigned kFirstUverbs = 192;
 constexpr unsigned kFirstUmad = 0;
 constexpr unsigned kFirstIssm = 64;
 
+// Devices of the class misc get their numbers at run time; this is what most machines have.
+constexpr const char* kRdmaCmDev = "10:58";
 // What the names of device nodes lead to: a character device that anybody may open, as nodes of our own would need
 // privileges. Commands that are written to it fail.
 constexpr const char* kNode = "/dev/full";
@@ -256,6 +258,9 @@ int SysfsTree::write_classes(const DeviceConfig& config) {
   }
   file(classes + "/infiniband_verbs/abi_version", "6");
   file(classes + "/infiniband_mad/abi_version", "5");
+  file(classes + "/misc/rdma_cm/abi_version", "4");
+  file(classes + "/misc/rdma_cm/dev", text_in("/sys/class/misc/rdma_cm/dev", kRdmaCmDev));
+  link(kNode, nodes + "/rdma_cm");
   return error_;
 }
 
