@@ -99,14 +99,18 @@ class Daemon(AppTest):
     def test_killed_programs_are_cleaned_up(self):
         for _ in range(5):
             server, client = self.start_pair(["ib_write_bw", "-F", "-x", "3", "-D", "30"])
-            wait_for(lambda: "qpn" in client.output().lower() or "QPN" in client.output() or not client.running(),
-                     "the pair to connect")
+            wait_for(lambda: self.sends(client.pid) or not client.running(), "traffic")
+            self.assertTrue(client.running(), client.output())
             server.signal(signal.SIGKILL)
             server.wait()
             client.signal(signal.SIGKILL)
             client.wait()
         self.pair("ibv_rc_pingpong", "-c", "-g", "3")
         wait_for(lambda: "ib_write_bw" not in self.nic.command("status", "--json").stdout, "the dead to be forgotten")
+
+    def sends(self, pid):
+        return any(q["counters"]["sent_pkts"] > 0 for p in self.nic.status()["processes"] if p["pid"] == pid
+                   for q in p["queue_pairs"])
 
     def test_nic_process_killed(self):
         p = self.nic.start([self.prog("verbs_cases"), "device_fatal"])
