@@ -49,9 +49,11 @@ std::vector<Gid> Classifier::forget(std::uint16_t vf) {
 // The address that matched moves to the front: senders keep using the same one.
 template <class Match>
 const OwnGid* Classifier::find_own(const Gid& gid, Match&& match) {
-  const auto it = std::find_if(own_.begin(), own_.end(), [&](const OwnGid& o) { return o.gid == gid && match(o); });
+  const auto it = std::find_if(own_.begin(), own_.end(), [&](const OwnGid& o) {
+    return std::memcmp(o.gid.raw, gid.raw, sizeof(gid.raw)) == 0 && match(o);
+  });
   if (it == own_.end()) return nullptr;
-  std::iter_swap(own_.begin(), it);
+  if (it != own_.begin()) std::iter_swap(own_.begin(), it);
   return &own_.front();
 }
 
@@ -78,7 +80,10 @@ Verdict Classifier::classify(Bytes frame, std::uint16_t source) {
 
   const wire::BthView bth(rx.transport.data());
   if ((bth.opcode() & kTransportMask) == kTransportUd) {
-    if (rx.transport.size() < wire::kBthSize + wire::Deth::kSize) return {};
+    if (rx.transport.size() < wire::kBthSize + wire::Deth::kSize) {
+      verdict.kind = Verdict::Kind::malformed;
+      return verdict;
+    }
     const auto deth = wire::Deth::read(rx.transport.data() + wire::kBthSize);
     if (owner_of(deth.src_qpn) != source) return verdict;
   }

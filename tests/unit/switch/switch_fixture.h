@@ -180,6 +180,10 @@ class SwitchFixture {
   TestVf& add(std::uint32_t ring_size = 1u << 16) {
     vfs_.push_back(
         std::make_unique<TestVf>(*eswitch_, *table_, static_cast<std::uint16_t>(vfs_.size() + 1), ring_size));
+    // The switch knows it: what another VF sends to it from now on is not for nobody.
+    std::atomic<bool> attached{false};
+    eswitch_->submit([&] { attached = true; });
+    while (!attached) std::this_thread::yield();
     return *vfs_.back();
   }
   sw::ESwitch& eswitch() { return *eswitch_; }
