@@ -7,7 +7,7 @@ BUILD=(build-essential g++ cmake ninja-build ccache pkg-config
        libdpdk-dev libboost-dev libisal-dev libibverbs-dev librdmacm-dev
        libcli11-dev libfmt-dev libspdlog-dev nlohmann-json3-dev libpcap-dev catch2)
 RUN=(ibverbs-utils perftest tshark python3 iproute2)
-TEST=(qemu-system-x86 kmod cpio busybox-static rdmacm-utils python3-scapy ucx-utils qperf iputils-ping util-linux procps clang clang-format libclang-rt-14-dev)
+TEST=(qemu-system-x86 kmod cpio busybox-static rdmacm-utils python3-scapy ucx-utils qperf iperf3 dpdk-dev iputils-ping util-linux procps clang clang-format libclang-rt-14-dev)
 
 packages=("${BUILD[@]}" "${RUN[@]}" "${TEST[@]}")
 if [[ "${1:-}" == --run-only ]]; then

@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Host-local benchmarks: softrnic, UCX over POSIX shared memory, and TCP over loopback, in one run.
+"""Benchmarks of softrnic side by side with others, in one run.
+
+Part "local": processes of one host; UCX over POSIX shared memory, and TCP over loopback. Part "network": two hosts at the ends of a
+veth cable; UDP and TCP sockets, and DPDK's testpmd.
 
 Every round runs each benchmark once, so that a change of the machine's load meets all of them; the result
 of a benchmark is the median over the rounds. Runs as an ordinary user, with a NIC process of its own.
@@ -19,6 +22,9 @@ import subprocess
 import sys
 import tempfile
 import time
+import typing
+
+import network
 
 TIMEOUT = 300  # seconds for one run of one program
 
@@ -179,7 +185,7 @@ def measure(table, rounds):
     return values
 
 
-def report(table, values):
+def report(table, values, reach, compare):
     """Prints the tables and returns the same as a value for JSON."""
     median = {name: statistics.median(v) for name, v in values.items()}
     print(f"{'benchmark':20} {'median':>12} {'lowest':>12} {'highest':>12}  unit")
@@ -188,7 +194,7 @@ def report(table, values):
         print(f"{name:20} {median[name]:12.3f} {min(v):12.3f} {max(v):12.3f}  {unit}")
     ratios = []
     print(f"\n{'comparison':26} {'softrnic':>12} {'other':>12} {'ratio':>8}  wanted")
-    for text, ours, theirs, *mark in (*REACH, *COMPARE):
+    for text, ours, theirs, *mark in (*reach, *compare):
         ratio = median[ours] / median[theirs]
         entry = {"name": text, "ours": ours, "theirs": theirs, "ratio": ratio}
         wanted = ""
@@ -198,7 +204,7 @@ def report(table, values):
             entry["reached"] = ratio <= limit if direction == "at most" else ratio >= limit
             wanted = f"{direction} {limit:g}: {'reached' if entry['reached'] else 'NOT REACHED'}"
         ratios.append(entry)
-        other = theirs.split("_")[0].upper()
+        other = theirs.removeprefix("net_").split("_")[0].upper()
         print(f"{text:26} {median[ours]:12.3f} {median[theirs]:12.3f} {ratio:8.2f}  {other}  {wanted}")
     return {
         "machine": {"cpus": os.cpu_count(), "kernel": platform.release(), "arch": platform.machine()},
@@ -207,30 +213,46 @@ def report(table, values):
     }
 
 
+class Part(typing.NamedTuple):
+    make: typing.Callable  # of the build directory: what is measured; it has close()
+    benchmarks: typing.Callable  # of that: name: (unit, function)
+    reach: tuple
+    compare: tuple
+    programs: tuple
+
+
+PARTS = {
+    "local": Part(Softrnic, benchmarks, REACH, COMPARE, ("ucx_perftest", "qperf", "ib_send_lat")),
+    "network": Part(network.Network, network.benchmarks, network.REACH, network.COMPARE, network.PROGRAMS),
+}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default="build/release", help="build directory (build/release)")
+    parser.add_argument("--part", choices=PARTS, default="local", help="what is measured (local)")
     parser.add_argument("--rounds", type=int, default=5, help="rounds (5)")
     parser.add_argument("--only", metavar="REGEX", default=".", help="only benchmarks whose name matches; no ratios then")
     parser.add_argument("--json", metavar="FILE", help="write the results as JSON, too")
     parser.add_argument("--check", action="store_true", help="fail when a wanted ratio is not reached")
     args = parser.parse_args()
 
-    for program in ("ucx_perftest", "qperf", "ib_send_lat"):
+    part = PARTS[args.part]
+    for program in part.programs:
         if not shutil.which(program):
             sys.exit(f"bench: {program} is missing; tools/install-deps.sh installs it")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the NIC process ends with us
-    softrnic = Softrnic(os.path.abspath(args.build))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what we started ends with us
+    subject = part.make(os.path.abspath(args.build))
     try:
-        table = {n: b for n, b in benchmarks(softrnic).items() if re.search(args.only, n)}
+        table = {n: b for n, b in part.benchmarks(subject).items() if re.search(args.only, n)}
         values = measure(table, args.rounds)
     finally:
-        softrnic.close()
+        subject.close()
     if args.only != ".":
         for name, v in values.items():
             print(f"{name:20} {statistics.median(v):12.3f}  {table[name][0]}")
         return
-    result = report(table, values)
+    result = report(table, values, part.reach, part.compare)
     if args.json:
         with open(args.json, "w") as f:
             json.dump(result, f, indent=2)
