@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "protocols/common/bytes.h"
+#include "protocols/neigh/address.h"
 #include "protocols/roce/framing.h"
 
 namespace softrnic::rdmacm {
@@ -90,7 +91,7 @@ bool Address::is_loopback() const {
   return ip == one || (roce::is_ipv4_mapped(ip) && ip.raw[12] == 127);
 }
 
-bool Address::is_link_local() const { return ip.raw[0] == 0xFE && (ip.raw[1] & 0xC0) == 0x80; }
+bool Address::is_link_local() const { return neigh::is_link_local(ip); }
 
 void Address::set_port(std::uint16_t p) {
   port = p;

@@ -12,15 +12,11 @@
 namespace softrnic::rdmacm {
 namespace {
 
-constexpr std::uint16_t kNoVlan = 0xFFFF;
+using wire::kNoVlan;
+
 constexpr std::uint8_t kUdSendOnly = 0x64;  // IBA 9.2.1
 constexpr std::size_t kTransportSize = wire::kBthSize + wire::Deth::kSize + mad::kMadSize;
 constexpr std::size_t kIcrcSize = 4;
-
-std::uint16_t vlan_of(const roce::RxFrame& rx) {
-  const std::uint16_t id = rx.has_vlan ? rx.vlan_tci & wire::VlanTag::kIdMask : 0;
-  return id != 0 ? id : kNoVlan;
-}
 
 }  // namespace
 
@@ -87,7 +83,7 @@ bool parse_mad_frame(const GidTable& table, Bytes frame, mad::MadRoute* route, B
   if (bth.opcode() != kUdSendOnly || bth.dest_qpn() != mad::kGsiQpn || deth.qkey != mad::kGsiQkey || !roce::icrc_ok(rx))
     return false;
   const std::uint8_t type = rx.version == roce::Version::v2 ? 1 : 0;
-  const control::GidRecord* own = table.find(rx.dgid, type, vlan_of(rx));
+  const control::GidRecord* own = table.find(rx.dgid, type, rx.vlan());
   if (own == nullptr) return false;
   *route = {};
   route->local_gid = rx.dgid;

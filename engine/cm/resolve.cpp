@@ -15,12 +15,6 @@ namespace {
 
 constexpr std::uint8_t kRoceV2 = 1;  // what rdma_cm uses unless configured otherwise
 
-std::uint8_t mtu_code(std::uint32_t bytes) {
-  std::uint8_t code = 1;
-  while (code < 5 && (256u << code) <= bytes) ++code;
-  return code;
-}
-
 }  // namespace
 
 void Service::use_source(Id& id, const control::GidRecord& record) {

@@ -4,14 +4,17 @@
 #include <cstring>
 
 #include "engine/nic/vf_impl.h"
+#include "protocols/neigh/address.h"
+#include "protocols/wire/vlan.h"
 
 namespace softrnic::nic {
 namespace {
 
-constexpr std::uint16_t kNoVlan = 0xFFFF;
+using neigh::is_link_local;
+using wire::kNoVlan;
+
 constexpr std::size_t kReuseDelay = 1024;  // freed numbers are used again as late as this
 
-bool is_link_local(const Gid& g) { return g.raw[0] == 0xFE && (g.raw[1] & 0xC0) == 0x80; }
 bool is_zero(const Gid& g) { return g == Gid{}; }
 
 // MAC of an interface from a modified EUI-64 interface identifier (RFC 4291 appendix A).

@@ -47,12 +47,6 @@ ib::QpAttrs merge(ib::QpAttrs old, const QpAttrsAll& a, std::uint32_t mask) {
   return old;
 }
 
-std::uint8_t mtu_enum(std::uint32_t bytes) {
-  std::uint8_t e = 1;
-  while (e < 5 && (128u << e) < bytes) ++e;
-  return e;
-}
-
 // What a new address vector means for a connected QP; found without the progress lock.
 struct Route {
   ResolvedAddress address;
@@ -200,7 +194,7 @@ void QueuePair::query(QpAttrsAll* attrs, QpCaps* caps) {
   attrs->ib = q.ib.attrs();
   attrs->state = attrs->cur_state = q.ib.state();
   v.unlock_progress();
-  attrs->path_mtu_enum = mtu_enum(attrs->ib.path_mtu);
+  attrs->path_mtu_enum = mtu_code(attrs->ib.path_mtu);
 }
 
 }  // namespace softrnic::nic

@@ -63,9 +63,6 @@ class HostPort final : public sw::Uplink {
     std::atomic<std::uint64_t> rx_frames{0}, rx_bytes{0}, tx_frames{0}, tx_bytes{0};
     std::atomic<std::uint64_t> rx_other_station{0}, rx_own{0}, tx_unreachable{0}, tx_too_long{0}, tx_dropped{0};
   };
-  struct GidLess {
-    bool operator()(const Gid& a, const Gid& b) const { return std::memcmp(a.raw, b.raw, sizeof(a.raw)) < 0; }
-  };
   void on_frame(Nanos now, MutableBytes frame, OnFrame on_frame, void* ctx);
   MutableBytes begin_frame();
   bool drop_if_stalled();
@@ -77,8 +74,8 @@ class HostPort final : public sw::Uplink {
   std::unique_ptr<EthdevPort> device_;
   const neigh::Mac mac_;
   neigh::HostStack host_;
-  std::vector<std::uint16_t> vlans_;         // that the port is in; each has the link-local address
-  std::map<Gid, unsigned, GidLess> groups_;  // multicast groups of the VFs, and how many VFs are members
+  std::vector<std::uint16_t> vlans_;  // that the port is in; each has the link-local address
+  std::map<Gid, unsigned> groups_;    // multicast groups of the VFs, and how many VFs are members
   std::unique_ptr<PacketWakeup> wakeup_;
   Nanos now_ = 0;            // of the last call that said it
   Nanos progress_ = 0;       // when the device last took frames, or had none to take

@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "protocols/roce/framing.h"
 #include "protocols/wire/bth.h"
 #include "protocols/wire/eths.h"
-#include "protocols/wire/vlan.h"
 
 namespace softrnic::sw {
 namespace {
@@ -17,17 +15,7 @@ constexpr std::uint32_t kGsiQpn = 1;               // IBA 9.2.3
 constexpr std::uint8_t kTransportMask = 0xE0;
 constexpr std::uint8_t kTransportUd = 0x60;
 
-// IEEE 802.1Q table 9-2: the id 0 is only a priority.
-std::uint16_t vlan_of(const roce::RxFrame& rx) {
-  const std::uint16_t id = rx.has_vlan ? rx.vlan_tci & wire::VlanTag::kIdMask : 0;
-  return id != 0 ? id : kNoVlan;
-}
-
 }  // namespace
-
-bool Classifier::GidLess::operator()(const Gid& a, const Gid& b) const {
-  return std::memcmp(a.raw, b.raw, sizeof(a.raw)) < 0;
-}
 
 bool Classifier::set_group_member(const Gid& mgid, std::uint16_t vf, bool member) {
   auto& members = groups_[mgid];
@@ -67,16 +55,23 @@ void Classifier::add_members(const Gid& mgid, std::uint16_t except) {
                  [except](std::uint16_t vf) { return vf != except; });
 }
 
+inline std::optional<int> Classifier::read_own(Bytes frame, roce::RxFrame* rx, Verdict* verdict) {
+  if (roce::parse(frame, rx) != roce::FrameError::none) return std::nullopt;
+  verdict->kind = Verdict::Kind::bad_source;
+  verdict->dgid = rx->dgid;
+  const std::uint16_t vlan = rx->vlan();
+  verdict->vlan = vlan;
+  const OwnGid* from = find_own(rx->sgid, [vlan](const OwnGid& o) { return o.vlan == vlan; });
+  if (from == nullptr) return std::nullopt;
+  return from->uplink;
+}
+
 Verdict Classifier::classify(Bytes frame, std::uint16_t source) {
   destinations_.clear();
   roce::RxFrame rx;
   Verdict verdict;
-  if (roce::parse(frame, &rx) != roce::FrameError::none) return verdict;
-  verdict.kind = Verdict::Kind::bad_source;
-  const std::uint16_t vlan = vlan_of(rx);
-  const OwnGid* from = find_own(rx.sgid, [vlan](const OwnGid& o) { return o.vlan == vlan; });
-  if (from == nullptr) return verdict;
-  const int uplink = from->uplink;
+  const std::optional<int> uplink = read_own(frame, &rx, &verdict);
+  if (!uplink) return verdict;
 
   const wire::BthView bth(rx.transport.data());
   if ((bth.opcode() & kTransportMask) == kTransportUd) {
@@ -88,14 +83,12 @@ Verdict Classifier::classify(Bytes frame, std::uint16_t source) {
     if (owner_of(deth.src_qpn) != source) return verdict;
   }
   verdict.kind = Verdict::Kind::forward;
-  verdict.dgid = rx.dgid;
-  verdict.vlan = vlan;
   const std::uint32_t qpn = bth.dest_qpn();
   if (qpn == kMulticastQpn) {
     add_members(rx.dgid, source);
-    verdict.uplink = uplink;
-  } else if (uplink != kNoUplink && find_own(rx.dgid) == nullptr) {
-    verdict.uplink = uplink;
+    verdict.uplink = *uplink;
+  } else if (*uplink != kNoUplink && find_own(rx.dgid) == nullptr) {
+    verdict.uplink = *uplink;
   } else if (const std::uint16_t owner = owner_of(qpn); owner != dp::kNoVf) {
     destinations_.push_back(owner);
   }
@@ -108,17 +101,12 @@ Verdict Classifier::classify_own(Bytes frame) {
   destinations_.clear();
   roce::RxFrame rx;
   Verdict verdict;
-  if (roce::parse(frame, &rx) != roce::FrameError::none) return verdict;
-  verdict.kind = Verdict::Kind::bad_source;
-  const std::uint16_t vlan = vlan_of(rx);
-  const OwnGid* from = find_own(rx.sgid, [vlan](const OwnGid& o) { return o.vlan == vlan; });
-  if (from == nullptr) return verdict;
+  const std::optional<int> uplink = read_own(frame, &rx, &verdict);
+  if (!uplink) return verdict;
   verdict.kind = Verdict::Kind::forward;
-  verdict.dgid = rx.dgid;
-  verdict.vlan = vlan;
-  verdict.uplink = from->uplink;
-  if (find_own(rx.dgid) != nullptr) {
-    verdict.uplink = kNoUplink;
+  if (find_own(rx.dgid) == nullptr) {
+    verdict.uplink = *uplink;
+  } else {
     verdict.gsi = wire::BthView(rx.transport.data()).dest_qpn() == kGsiQpn;
   }
   return verdict;
@@ -136,7 +124,7 @@ Verdict Classifier::classify_from(Bytes frame, int uplink) {
   if (qpn == kMulticastQpn) {
     add_members(rx.dgid, dp::kNoVf);
   } else {
-    const auto here = [uplink, vlan = vlan_of(rx)](const OwnGid& o) { return o.uplink == uplink && o.vlan == vlan; };
+    const auto here = [uplink, vlan = rx.vlan()](const OwnGid& o) { return o.uplink == uplink && o.vlan == vlan; };
     const bool ours = find_own(rx.dgid, here) != nullptr;
     verdict.gsi = ours && qpn == kGsiQpn;
     const std::uint16_t owner = ours ? owner_of(qpn) : dp::kNoVf;

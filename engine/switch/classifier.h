@@ -3,16 +3,19 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "engine/datapath/shm_layout.h"
 #include "protocols/common/types.h"
+#include "protocols/roce/framing.h"
+#include "protocols/wire/vlan.h"
 
 namespace softrnic::sw {
 
 inline constexpr int kNoUplink = -1;
-inline constexpr std::uint16_t kNoVlan = 0xFFFF;  // untagged
+using wire::kNoVlan;
 
 // An address of this NIC, and the uplink and VLAN whose network it belongs to.
 struct OwnGid {
@@ -62,14 +65,14 @@ class Classifier {
   template <class Match>
   const OwnGid* find_own(const Gid& gid, Match&& match);
   const OwnGid* find_own(const Gid& gid);
+  // Reads a frame of this host into `rx`. The uplink of its source address, which must be one of this NIC in the
+  // frame's VLAN; none: `verdict` says why it goes nowhere.
+  std::optional<int> read_own(Bytes frame, roce::RxFrame* rx, Verdict* verdict);
   void add_members(const Gid& mgid, std::uint16_t except);
-  struct GidLess {
-    bool operator()(const Gid& a, const Gid& b) const;
-  };
 
   const dp::BlockTable& blocks_;
   std::vector<OwnGid> own_;
-  std::map<Gid, std::vector<std::uint16_t>, GidLess> groups_;
+  std::map<Gid, std::vector<std::uint16_t>> groups_;
   std::vector<std::uint16_t> destinations_;  // of the last call
 };
 

@@ -40,6 +40,23 @@ constexpr Nanos kScan = 1'000'000'000;  // a sleeping switch looks at every ring
 constexpr std::size_t kHeaders = 128;
 static_assert(kHeaders >= 18 + 40 + 8 + wire::kBthSize + wire::Deth::kSize);
 
+// Counts a frame that came in. `wanted`: somebody gets it if it is a valid one.
+void count(AtomicPortCounters& c, std::size_t bytes, Verdict::Kind kind, bool wanted) {
+  add(c.tx_frames, 1);
+  add(c.tx_bytes, bytes);
+  switch (kind) {
+    case Verdict::Kind::malformed:
+      add(c.tx_malformed, 1);
+      break;
+    case Verdict::Kind::bad_source:
+      add(c.tx_bad_source, 1);
+      break;
+    case Verdict::Kind::forward:
+      if (!wanted) add(c.tx_unknown_destination, 1);
+      break;
+  }
+}
+
 unsigned allowed_cpus() {
   cpu_set_t set;
   if (::sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
@@ -345,19 +362,7 @@ bool ESwitch::Impl::forward(SwitchPort& from, const dp::RingConsumer::Entry& ent
     if (verdict.uplink != kNoUplink && !uplinks.at(verdict.uplink).has_room()) return false;
   }
 
-  add(c.tx_frames, 1);
-  add(c.tx_bytes, entry.length);
-  switch (verdict.kind) {
-    case Verdict::Kind::malformed:
-      add(c.tx_malformed, 1);
-      break;
-    case Verdict::Kind::bad_source:
-      add(c.tx_bad_source, 1);
-      break;
-    case Verdict::Kind::forward:
-      if (targets.empty() && verdict.uplink == kNoUplink) add(c.tx_unknown_destination, 1);
-      break;
-  }
+  count(c, entry.length, verdict.kind, !targets.empty() || verdict.uplink != kNoUplink);
   const bool disturbed = disturbs(verdict);
   if (taps.empty() && !disturbed && verdict.uplink == kNoUplink) {
     // Straight from ring to ring.
@@ -432,24 +437,12 @@ bool ESwitch::Impl::serve_uplinks() {
 // A frame from the network. Nobody there can be asked to wait: what a VF has no room for is lost.
 void ESwitch::Impl::forward_from(int uplink, Bytes bytes) {
   AtomicPortCounters& c = uplinks.counters(static_cast<std::size_t>(uplink));
-  add(c.tx_frames, 1);
-  add(c.tx_bytes, bytes.size());
   Passing p;
   p.from.uplink = uplink;
   if (bytes.size() <= dp::kMaxFrame) p.to = classifier.classify_from(bytes, uplink);
-  switch (p.to.kind) {
-    case Verdict::Kind::malformed:
-      add(c.tx_malformed, 1);
-      break;
-    case Verdict::Kind::bad_source:
-      add(c.tx_bad_source, 1);
-      break;
-    case Verdict::Kind::forward:
-      if (!p.to.gsi &&
-          std::ranges::none_of(p.to.destinations, [this](std::uint16_t id) { return ports[id] != nullptr; }))
-        add(c.tx_unknown_destination, 1);
-      break;
-  }
+  const bool wanted =
+      p.to.gsi || std::ranges::any_of(p.to.destinations, [this](std::uint16_t id) { return ports[id] != nullptr; });
+  count(c, bytes.size(), p.to.kind, wanted);
   if (!disturbs(p.to)) return show_and_deliver(p.from, p.to, bytes, {}, false);
   // What may be changed must be ours.
   std::memcpy(frame.data(), bytes.data(), bytes.size());

@@ -92,7 +92,7 @@ void Agent::Impl::forget_remote_qp(Connection& c) {
 void Agent::Impl::forget_remote(Connection& c) {
   forget_remote_qp(c);
   if (std::exchange(c.knows_remote_id, false)) remote_ids.erase({c.remote_ca_guid, c.remote_id});
-  if (std::exchange(c.knows_sidr, false)) remote_sidrs.erase({gid_key(c.route.remote_gid), c.remote_id});
+  if (std::exchange(c.knows_sidr, false)) remote_sidrs.erase({c.route.remote_gid, c.remote_id});
 }
 
 void Agent::Impl::erase(Connection& c) {
@@ -150,8 +150,7 @@ CommId Agent::Impl::find_listener(std::uint64_t service) const {
   return kNoId;
 }
 
-// ---- output and events
-// ------------------------------------------------------------------------------------------------
+// ---- output and events ---------------------------------------------------------------------------------------------
 
 void Agent::Impl::transmit(const mad::MadRoute& route, const Mad& m, MessageType type, bool again) {
   output.push_back({route, m});
@@ -250,8 +249,7 @@ void Agent::on_timeout(Nanos now) {
   }
 }
 
-// ---- the rest of the interface
-// ----------------------------------------------------------------------------------------
+// ---- the rest of the interface -------------------------------------------------------------------------------------
 
 Agent::Agent(const AgentOptions& options) : impl_(std::make_unique<Impl>(options)) {}
 Agent::~Agent() = default;

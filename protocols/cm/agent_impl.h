@@ -71,11 +71,6 @@ struct Agent::Impl {
     std::uint64_t service_id = 0;
     std::uint64_t mask = 0;
   };
-  struct Gids {  // ordered
-    std::uint64_t high, low;
-    friend auto operator<=>(const Gids&, const Gids&) = default;
-  };
-  static Gids gid_key(const Gid& g) { return {load_be64(g.raw), load_be64(g.raw + 8)}; }
   using RemoteKey = std::pair<std::uint64_t, std::uint32_t>;  // CA GUID; communication ID or QP number
 
   explicit Impl(const AgentOptions& o);
@@ -174,7 +169,7 @@ struct Agent::Impl {
   std::map<std::uint64_t, CommId> exact_listeners;  // by service ID, those with a full mask
   std::map<CommId, Listener> masked_listeners;      // the others
   std::map<RemoteKey, CommId> remote_ids, remote_qps;
-  std::map<std::pair<Gids, CommId>, CommId> remote_sidrs;
+  std::map<std::pair<Gid, CommId>, CommId> remote_sidrs;
   std::set<std::pair<Nanos, CommId>> timers;
   std::set<std::pair<Nanos, CommId>> resting;  // unowned ones, for eviction
   std::deque<mad::OutMad> output;

@@ -49,7 +49,7 @@ void Agent::Impl::start_sidr_reply(Nanos now, Connection& c, const SidrRepParams
 
 void Agent::Impl::on_sidr_req(const In& in) {
   const SidrReqMessage m = SidrReqMessage::read(in.data);
-  const std::pair<Gids, CommId> key{gid_key(in.route.remote_gid), m.request_id};
+  const std::pair<Gid, CommId> key{in.route.remote_gid, m.request_id};
   if (const auto it = remote_sidrs.find(key); it != remote_sidrs.end()) {
     Connection& known = *find(it->second);
     if (known.state != State::idle || known.tid == in.header.transaction_id) {

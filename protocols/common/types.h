@@ -1,6 +1,7 @@
 // Basic value types shared by every layer.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -21,6 +22,15 @@ using MutableBytes = std::span<std::uint8_t>;
 struct Gid {
   std::uint8_t raw[16];
   friend bool operator==(const Gid&, const Gid&) = default;
+  friend auto operator<=>(const Gid&, const Gid&) = default;
 };
+
+// Path MTU in the specification's encoding: 1 (256 bytes) to 5 (4096). What is between two of them counts as the
+// smaller one.
+constexpr std::uint8_t mtu_code(std::uint32_t bytes) {
+  std::uint8_t code = 1;
+  while (code < 5 && (256u << code) <= bytes) ++code;
+  return code;
+}
 
 }  // namespace softrnic

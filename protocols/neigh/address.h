@@ -6,13 +6,14 @@
 
 #include "protocols/common/bytes.h"
 #include "protocols/common/types.h"
+#include "protocols/wire/vlan.h"
 
 namespace softrnic::neigh {
 
 using Mac = std::array<std::uint8_t, 6>;
 
 inline constexpr Mac kBroadcastMac{0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF};
-inline constexpr std::uint16_t kNoVlan = 0xFFFF;
+using wire::kNoVlan;
 
 inline Gid from_ipv4(std::uint32_t address) {
   Gid g{};

@@ -33,8 +33,7 @@ bool HostStack::on_packet(Nanos now, Bytes frame) {
   if (in.ethertype == wire::kEthertypeVlan) {
     if (in.body.size() < wire::VlanTag::kSize) return false;
     const wire::VlanView tag(in.body.data());
-    const std::uint16_t id = tag.tci() & wire::VlanTag::kIdMask;
-    in.vlan = id == 0 ? kNoVlan : id;  // IEEE 802.1Q table 9-2: 0 is only a priority
+    in.vlan = wire::VlanTag::vlan_of(tag.tci());
     in.ethertype = tag.ethertype();
     in.body = in.body.subspan(wire::VlanTag::kSize);
   }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "protocols/common/types.h"
+#include "protocols/wire/vlan.h"
 
 namespace softrnic::roce {
 
@@ -116,6 +117,9 @@ struct RxFrame {
   const std::uint8_t* l3 = nullptr;  // IP header or GRH
   bool ipv4 = false;
   Bytes transport;  // BTH through pad; at least 12 bytes
+
+  // The VLAN it is in; wire::kNoVlan: none.
+  std::uint16_t vlan() const { return has_vlan ? wire::VlanTag::vlan_of(vlan_tci) : wire::kNoVlan; }
 };
 
 // Parses a frame up to the BTH and checks all lengths. Trailing Ethernet padding is tolerated. Does not

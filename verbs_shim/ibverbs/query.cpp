@@ -19,13 +19,6 @@ constexpr std::uint8_t kWidth4x = 2;
 constexpr std::uint8_t kSpeedEdr = 32;  // 25 Gb/s a lane
 constexpr std::uint8_t kAckDelay = 15;  // 4.096 us * 2^15 = 134 ms: a process may have to wake first
 
-ibv_mtu mtu_enum(std::uint32_t bytes) {
-  if (bytes >= 4096) return IBV_MTU_4096;
-  if (bytes >= 2048) return IBV_MTU_2048;
-  if (bytes >= 1024) return IBV_MTU_1024;
-  return bytes >= 512 ? IBV_MTU_512 : IBV_MTU_256;
-}
-
 unsigned int capability_flags(const control::DeviceRecord& r) {
   unsigned int flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID |
                        IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SRQ_RESIZE;
@@ -122,7 +115,7 @@ int query_port(ibv_context* context, uint8_t port_num, ibv_port_attr* attr, size
   ibv_port_attr a{};
   a.state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
   a.max_mtu = IBV_MTU_4096;
-  a.active_mtu = mtu_enum(r.active_mtu);
+  a.active_mtu = static_cast<ibv_mtu>(mtu_code(r.active_mtu));
   a.gid_tbl_len = static_cast<int>(c.nic->num_gids());
   a.port_cap_flags = IBV_PORT_CM_SUP;
   a.max_msg_sz = r.max_msg_sz;

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <fstream>
 
+#include "protocols/neigh/address.h"
+
 namespace softrnic::control {
 namespace {
 
@@ -18,7 +20,9 @@ constexpr std::uint32_t kVendorId = 0x02534E;
 constexpr std::uint32_t kVendorPartId = 0x0001;
 constexpr std::uint8_t kLinkLayerEthernet = 2;  // IBV_LINK_LAYER_ETHERNET
 constexpr std::uint8_t kNodeTypeCa = 1;         // IBV_NODE_CA
-constexpr std::uint16_t kNoVlan = 0xFFFF;
+using neigh::is_link_local;
+using wire::kNoVlan;
+
 constexpr std::size_t kMaxGids = 256;      // of a device: the index is 8 bits wide in an address vector
 constexpr std::size_t kMaxAllGids = 1024;  // of all devices together: they fit into a message
 
@@ -118,8 +122,6 @@ void add_gids(DeviceConfig* config, std::size_t first, std::uint32_t device, con
     config->gids.push_back(g);
   }
 }
-
-bool is_link_local(const Gid& gid) { return gid.raw[0] == 0xFE && (gid.raw[1] & 0xC0) == 0x80; }
 
 // Order of a port's addresses.
 int rank(const PortView::Address& a) {
