@@ -55,6 +55,9 @@ Bytes bytes_of(const T& object) {
 // What a QP or an address handle sends with on a path. (queries.cpp)
 ib_uverbs_ah_attr address_vector(const cm::Path& path, std::uint32_t sgid_index);
 
+// What the kernel's calls of the CM give instead. (connections.cpp)
+int error_of(cm::Result result);
+
 inline Bytes private_data_of(const rdma_ucm_conn_param& p) { return {p.private_data, p.private_data_len}; }
 
 }  // namespace softrnic::rdmacm

@@ -145,7 +145,7 @@ void Service::on_own_event(Id& id, const cm::Event& event) {
       status = -ETIMEDOUT;
       break;
     case EventKind::rep_received:
-      agent(static_cast<std::uint32_t>(id.device)).mra(host_.now(), id.comm, cm::kMraServiceTimeout, {}, true);
+      agent(id).mra(host_.now(), id.comm, cm::kMraServiceTimeout, {}, true);
       set_connection_data(event, 0, &conn);
       e.response.ece = {event.ece.vendor_id, event.ece.attr_mod};
       e.response.event = kConnectResponse;

@@ -161,7 +161,7 @@ int Service::disconnect(const Command& c, Out*) {
   if (const int error = find_id(c, read_command<rdma_ucm_disconnect>(c.in).id, &id)) return error;
   if (id->comm == cm::kNoId) return EINVAL;
   // Either side's part of it; in a state where there is nothing to end, that is no error.
-  cm::Agent& a = agent(static_cast<std::uint32_t>(id->device));
+  cm::Agent& a = agent(*id);
   if (a.disconnect(host_.now(), id->comm) != cm::Result::ok) a.confirm_disconnect(host_.now(), id->comm);
   return 0;
 }
@@ -225,9 +225,7 @@ int Service::notify(const Command& c, Out*) {
   Id* id = nullptr;
   if (const int error = find_id(c, command.id, &id)) return error;
   if (id->comm == cm::kNoId || command.event != IBV_EVENT_COMM_EST) return EINVAL;
-  const cm::Result result = agent(static_cast<std::uint32_t>(id->device)).establish(host_.now(), id->comm);
-  if (result == cm::Result::ok) return 0;
-  return result == cm::Result::connected ? EISCONN : EINVAL;
+  return error_of(agent(*id).establish(host_.now(), id->comm));
 }
 
 int Service::migrate_id(const Command& c, Out* out) {

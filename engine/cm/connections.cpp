@@ -14,21 +14,6 @@ namespace {
 constexpr std::uint32_t kDefaultQkey = 0x01234567;  // RDMA_UDP_QKEY
 constexpr std::uint8_t kMaxRetries = 7;             // three bits
 
-int error_of(cm::Result result) {
-  switch (result) {
-    case cm::Result::ok:
-      return 0;
-    case cm::Result::no_room:
-      return ENOMEM;
-    case cm::Result::in_use:
-      return EADDRINUSE;
-    case cm::Result::connected:
-      return EISCONN;
-    default:
-      return EINVAL;
-  }
-}
-
 cm::Transport transport_of(std::uint8_t qp_type) {
   switch (qp_type) {
     case IBV_QPT_UC:
@@ -59,6 +44,21 @@ std::vector<std::uint8_t> with_header(const Id& id, Bytes data) {
 
 }  // namespace
 
+int error_of(cm::Result result) {
+  switch (result) {
+    case cm::Result::ok:
+      return 0;
+    case cm::Result::no_room:
+      return ENOMEM;
+    case cm::Result::in_use:
+      return EADDRINUSE;
+    case cm::Result::connected:
+      return EISCONN;
+    default:
+      return EINVAL;
+  }
+}
+
 void Service::set_comm(Id& id, cm::CommId comm) {
   id.comm = comm;
   by_comm_[context_of(static_cast<std::uint32_t>(id.device), comm)] = &id;
@@ -68,7 +68,7 @@ void Service::set_comm(Id& id, cm::CommId comm) {
 void Service::drop_comm(Id& id) {
   if (id.comm == cm::kNoId) return;
   by_comm_.erase(context_of(static_cast<std::uint32_t>(id.device), id.comm));
-  agent(static_cast<std::uint32_t>(id.device)).destroy(host_.now(), id.comm);
+  agent(id).destroy(host_.now(), id.comm);
   id.comm = cm::kNoId;
 }
 
@@ -148,7 +148,7 @@ int Service::request_service(Id& id, Bytes private_data) {
 
 // accept: of a connection request, of a request for a datagram QP, or of the peer's reply (which has no parameters).
 int Service::answer_request(Id& id, const rdma_ucm_conn_param& param) {
-  cm::Agent& a = agent(static_cast<std::uint32_t>(id.device));
+  cm::Agent& a = agent(id);
   if (param.valid != 0) {
     id.qpn = param.qp_num;
     id.srq = param.srq != 0;
@@ -182,13 +182,13 @@ int Service::answer_service(Id& id, cm::SidrStatus status, std::uint32_t qkey, B
   }
   rep.ece = id.ece;
   rep.private_data = private_data;
-  return error_of(agent(static_cast<std::uint32_t>(id.device)).sidr_reply(host_.now(), id.comm, rep));
+  return error_of(agent(id).sidr_reply(host_.now(), id.comm, rep));
 }
 
 int Service::refuse(Id& id, cm::RejReason reason, Bytes private_data) {
   if (id.comm == cm::kNoId) return EINVAL;
   if (id.qp_type == IBV_QPT_UD) return answer_service(id, cm::SidrStatus::rejected, 0, private_data);
-  cm::Agent& a = agent(static_cast<std::uint32_t>(id.device));
+  cm::Agent& a = agent(id);
   return error_of(a.reject(host_.now(), id.comm, reason, {}, private_data));
 }
 

@@ -205,7 +205,7 @@ int Service::init_qp_attr(const Command& c, Out* out) {
     cm::QpSetup setup;
     if (command.qp_state < IBV_QPS_INIT || command.qp_state > IBV_QPS_RTS) return EINVAL;
     const auto target = static_cast<cm::QpTarget>(command.qp_state);
-    const cm::Agent& agent_of_id = agent(static_cast<std::uint32_t>(id->device));
+    const cm::Agent& agent_of_id = agent(*id);
     if (agent_of_id.qp_setup(id->comm, target, &setup) != cm::Result::ok) return EINVAL;
     if (target == cm::QpTarget::rtr) setup.rq_psn = id->seq_num;
     if (target == cm::QpTarget::rts && id->ack_timeout_set) setup.timeout = id->ack_timeout;

@@ -127,6 +127,7 @@ class Service {
   void post(Id& id, std::uint32_t event, int status = 0);
   void post(Id& id, const ChannelEvent& event);
   cm::Agent& agent(std::uint32_t device);
+  cm::Agent& agent(const Id& id) { return agent(static_cast<std::uint32_t>(id.device)); }
   void pump();
 
   // --- addresses and routes (resolve.cpp) ---
