@@ -59,39 +59,26 @@ bool has_mode(int flags) { return (flags & O_CREAT) != 0 || (flags & O_TMPFILE) 
     return call != nullptr ? call(__VA_ARGS__) : missing<result>(failure); \
   }
 
-#define OPEN(name)                                                        \
-  EXPORT int name(const char* path, int flags, ...) {                     \
-    using Function = int(const char*, int, ...);                          \
-    static Function* cached;                                              \
-    mode_t mode = 0;                                                      \
-    if (has_mode(flags)) {                                                \
-      va_list args;                                                       \
-      va_start(args, flags);                                              \
-      mode = va_arg(args, mode_t);                                        \
-      va_end(args);                                                       \
-    }                                                                     \
-    Function* call = next(cached, #name);                                 \
-    return call != nullptr ? call(Path(path), flags, mode) : missing(-1); \
-  }
-#define OPENAT(name)                                                           \
-  EXPORT int name(int dir, const char* path, int flags, ...) {                 \
-    using Function = int(int, const char*, int, ...);                          \
-    static Function* cached;                                                   \
-    mode_t mode = 0;                                                           \
-    if (has_mode(flags)) {                                                     \
-      va_list args;                                                            \
-      va_start(args, flags);                                                   \
-      mode = va_arg(args, mode_t);                                             \
-      va_end(args);                                                            \
-    }                                                                          \
-    Function* call = next(cached, #name);                                      \
-    return call != nullptr ? call(dir, Path(path), flags, mode) : missing(-1); \
+// open() and openat(): their last parameter is the mode, where there is one.
+#define OPENING(name, params, ...)                                         \
+  EXPORT int name params {                                                 \
+    using Function = int params;                                           \
+    static Function* cached;                                               \
+    mode_t mode = 0;                                                       \
+    if (has_mode(flags)) {                                                 \
+      va_list args;                                                        \
+      va_start(args, flags);                                               \
+      mode = va_arg(args, mode_t);                                         \
+      va_end(args);                                                        \
+    }                                                                      \
+    Function* call = next(cached, #name);                                  \
+    return call != nullptr ? call(__VA_ARGS__, flags, mode) : missing(-1); \
   }
 
-OPEN(open)
-OPEN(open64)
-OPENAT(openat)
-OPENAT(openat64)
+OPENING(open, (const char* path, int flags, ...), Path(path))
+OPENING(open64, (const char* path, int flags, ...), Path(path))
+OPENING(openat, (int dir, const char* path, int flags, ...), dir, Path(path))
+OPENING(openat64, (int dir, const char* path, int flags, ...), dir, Path(path))
 PATH_FIRST(int, -1, __open_2, (const char* path, int flags), Path(path), flags)
 PATH_FIRST(int, -1, __open64_2, (const char* path, int flags), Path(path), flags)
 PATH_FIRST(int, -1, __openat_2, (int dir, const char* path, int flags), dir, Path(path), flags)

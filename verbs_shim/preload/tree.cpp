@@ -11,6 +11,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "engine/control/socket_name.h"
 #include "engine/control/wire.h"
 
 namespace softrnic::preload {
@@ -37,19 +38,11 @@ bool is_ours(const char* path) {
   return false;
 }
 
-// The control socket, by the same rules as default_socket_path() in engine/control/client.
+// The control socket; false: its path is too long.
 bool socket_path(char* out, size_t size) {
-  int n;
-  if (const char* s = getenv("SOFTRNIC_SOCKET"); s != nullptr && *s != '\0') {
-    n = snprintf(out, size, "%s", s);
-  } else if (const char* d = getenv("SOFTRNIC_DIR"); d != nullptr && *d != '\0') {
-    n = snprintf(out, size, "%s/control.sock", d);
-  } else if (const char* x = getenv("XDG_RUNTIME_DIR");
-             x != nullptr && *x != '\0' && syscall(SYS_faccessat, AT_FDCWD, x, W_OK | X_OK) == 0) {
-    n = snprintf(out, size, "%s/softrnic/control.sock", x);
-  } else {
-    n = snprintf(out, size, "/tmp/softrnic-%ld/control.sock", static_cast<long>(syscall(SYS_getuid)));
-  }
+  control::SocketName name;
+  control::find_socket_name(&name);
+  const int n = snprintf(out, size, "%s%s", name.base, name.rest);
   return n > 0 && static_cast<size_t>(n) < size;
 }
 

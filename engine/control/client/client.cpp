@@ -9,6 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "engine/control/socket_name.h"
 #include "engine/nic/raw_io.h"
 #include "engine/nic/raw_syscall.h"
 
@@ -40,14 +41,9 @@ void take_fds(msghdr& mh, Message* out) {
 }  // namespace
 
 std::string default_socket_path() {
-  if (const char* s = std::getenv("SOFTRNIC_SOCKET"); s != nullptr && *s != '\0') return s;
-  if (const char* s = std::getenv("SOFTRNIC_DIR"); s != nullptr && *s != '\0') return std::string(s) + "/control.sock";
-  // Not when it is another user's, as after su.
-  if (const char* s = std::getenv("XDG_RUNTIME_DIR");
-      s != nullptr && *s != '\0' && raw_syscall(SYS_faccessat, AT_FDCWD, raw_pointer(s), W_OK | X_OK) == 0) {
-    return std::string(s) + "/softrnic/control.sock";
-  }
-  return "/tmp/softrnic-" + std::to_string(raw_syscall(SYS_getuid)) + "/control.sock";
+  SocketName name;
+  find_socket_name(&name);
+  return std::string(name.base) + name.rest;
 }
 
 void Message::close_fds() {

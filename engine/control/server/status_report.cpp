@@ -11,6 +11,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "engine/control/server/device_text.h"
 #include "engine/control/server/server.h"
 #include "engine/control/server/status_pages.h"
 #include "protocols/cm/rdma_cm.h"
@@ -44,13 +45,6 @@ std::string text_of(const Gid& gid) {
   char text[INET6_ADDRSTRLEN]{};
   ::inet_ntop(AF_INET6, gid.raw, text, sizeof(text));
   return text;
-}
-
-std::string guid_text(std::uint64_t guid) {
-  std::uint8_t b[8];
-  std::memcpy(b, &guid, sizeof(b));
-  return fmt::format("{:02x}{:02x}:{:02x}{:02x}:{:02x}{:02x}:{:02x}{:02x}", b[0], b[1], b[2], b[3], b[4], b[5], b[6],
-                     b[7]);
 }
 
 std::string netdev_name(std::uint32_t ifindex) {
@@ -130,8 +124,7 @@ json device(const DeviceRecord& d, std::size_t index, const std::vector<GidRecor
   json out{{"name", d.name},
            {"state", "PORT_ACTIVE"},
            {"link_layer", d.link_layer == 1 ? "InfiniBand" : "Ethernet"},
-           {"mac", fmt::format("{:02x}:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}", d.mac[0], d.mac[1], d.mac[2], d.mac[3],
-                               d.mac[4], d.mac[5])},
+           {"mac", mac_text(d)},
            {"node_guid", guid_text(d.node_guid)},
            {"active_mtu", d.active_mtu},
            {"netdev", d.netdev}};

@@ -13,6 +13,8 @@
 #include <fstream>
 #include <set>
 
+#include "engine/control/server/device_text.h"
+
 namespace softrnic::control {
 namespace {
 
@@ -30,13 +32,6 @@ constexpr const char* kRdmaCmDev = "10:58";
 // What the names of device nodes lead to: a character device that anybody may open, as nodes of our own would need
 // privileges. Commands that are written to it fail.
 constexpr const char* kNode = "/dev/full";
-
-std::string guid_text(std::uint64_t guid) {
-  std::uint8_t b[8];
-  std::memcpy(b, &guid, sizeof(b));
-  return fmt::format("{:02x}{:02x}:{:02x}{:02x}:{:02x}{:02x}:{:02x}{:02x}", b[0], b[1], b[2], b[3], b[4], b[5], b[6],
-                     b[7]);
-}
 
 std::string gid_text(const Gid& gid) {
   std::string out;
@@ -127,8 +122,7 @@ int SysfsTree::write_device(const DeviceRecord& d, std::size_t index) {
   if (::if_nametoindex(d.netdev) != 0) {
     link(std::string("/sys/class/net/") + d.netdev, parent + "/net/" + d.netdev);
   } else {
-    file(parent + "/net/" + d.netdev + "/address", fmt::format("{:02x}:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}", d.mac[0],
-                                                               d.mac[1], d.mac[2], d.mac[3], d.mac[4], d.mac[5]));
+    file(parent + "/net/" + d.netdev + "/address", mac_text(d));
   }
   file(ib + "/node_type", node_type_text(d.node_type));
   file(ib + "/node_guid", guid_text(d.node_guid));
