@@ -12,6 +12,7 @@
 #include <fstream>
 
 #include "engine/ports/offloads.h"
+#include "tools/softrnic/child_report.h"
 #include "tools/softrnic/namespaces.h"
 #include "tools/softrnic/nic_process.h"
 
@@ -24,17 +25,6 @@ using lab::Network;
 
 constexpr pid_t kHere = 0;  // in the namespace of the bridges, as opposed to a host's
 constexpr const char* kHostsFile = "/hosts";
-
-// What a child says until it ends or closes its end; without line ends behind it.
-std::string read_all(int fd) {
-  std::string text;
-  char buffer[1024];
-  ssize_t n = 0;
-  while ((n = ::read(fd, buffer, sizeof(buffer))) > 0 || (n < 0 && errno == EINTR))
-    if (n > 0) text.append(buffer, static_cast<std::size_t>(n));
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  return text;
-}
 
 // Runs `child` in a child process whose stderr we read. Its pid, or -1.
 pid_t start(const std::function<int()>& child, int* stderr_fd) {
@@ -99,9 +89,7 @@ bool LabBuilder::in_host(pid_t host, const std::function<int()>& work, const std
   if (child < 0) return fail(what, std::strerror(errno));
   const std::string said = read_all(fd);
   ::close(fd);
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
+  const int status = wait_for(child);
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return true;
   return fail(what, said.empty() ? "failed" : said);
 }

@@ -16,6 +16,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "tools/softrnic/child_report.h"
 #include "tools/softrnic/lab_builder.h"
 #include "tools/softrnic/lab_store.h"
 #include "tools/softrnic/namespaces.h"
@@ -124,14 +125,9 @@ bool start_lab(const lab::Lab& lab, const std::string& dir, std::string* why) {
   const pid_t child = ::fork();
   if (child == 0) start_keeper(lab, dir, fds[1]);
   ::close(fds[1]);
-  std::string report;
-  char buffer[1024];
-  ssize_t n = 0;
-  while (child > 0 && ((n = ::read(fds[0], buffer, sizeof(buffer))) > 0 || (n < 0 && errno == EINTR)))
-    if (n > 0) report.append(buffer, static_cast<std::size_t>(n));
+  const std::string report = child > 0 ? read_all(fds[0]) : std::string();
   ::close(fds[0]);
-  while (child > 0 && ::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
-  }
+  if (child > 0) wait_for(child);
   if (report == std::string(1, kReady)) return true;
   *why = report.empty() ? "the lab's keeper ended before it was ready" : report;
   return false;

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <thread>
 
+#include "tools/softrnic/child_report.h"
 #include "tools/softrnic/paths.h"
 
 extern char** environ;
@@ -22,16 +23,6 @@ namespace {
 
 constexpr std::chrono::seconds kPatience{15};  // for a NIC process that starts or ends meanwhile
 constexpr std::chrono::milliseconds kRetry{5};
-
-std::string read_all(int fd) {
-  std::string text;
-  char buffer[1024];
-  ssize_t n = 0;
-  while ((n = ::read(fd, buffer, sizeof(buffer))) > 0 || (n < 0 && errno == EINTR))
-    if (n > 0) text.append(buffer, static_cast<std::size_t>(n));
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  return text;
-}
 
 }  // namespace
 
@@ -94,9 +85,7 @@ int start_nic(const std::vector<std::string>& arguments, std::string* why) {
   }
   *why = read_all(fds[0]);
   ::close(fds[0]);
-  int status = 0;
-  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
+  const int status = wait_for(pid);
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return 0;
   if (WIFEXITED(status) && WEXITSTATUS(status) == EX_TEMPFAIL) return EADDRINUSE;
   if (why->empty()) *why = fmt::format("'{}' failed to start", path);
