@@ -71,8 +71,7 @@ ReqMessage make_req(const ReqParams& p, const AgentOptions& options) {
 
 }  // namespace
 
-// ---- listeners
-// --------------------------------------------------------------------------------------------------------
+// ---- listeners -----------------------------------------------------------------------------------------------------
 
 Result Agent::listen(std::uint64_t service, std::uint64_t mask, CommId* id) {
   Impl& a = *impl_;
@@ -107,8 +106,7 @@ Result Agent::listen(std::uint64_t service, std::uint64_t mask, CommId* id) {
   return Result::ok;
 }
 
-// ---- setting up
-// ---------------------------------------------------------------------------------------------------------
+// ---- setting up ----------------------------------------------------------------------------------------------------
 
 Result Agent::connect(Nanos now, const ReqParams& p, CommId* id) {
   Impl& a = *impl_;
@@ -208,8 +206,7 @@ Result Agent::mra(Nanos, CommId id, std::uint8_t service_timeout, Bytes private_
   return Result::ok;
 }
 
-// ---- refusing
-// ---------------------------------------------------------------------------------------------------------
+// ---- refusing ------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -287,8 +284,7 @@ Result Agent::drop(CommId id) {
   return Result::ok;
 }
 
-// ---- tearing down
-// -----------------------------------------------------------------------------------------------------
+// ---- tearing down --------------------------------------------------------------------------------------------------
 
 void Agent::Impl::start_disconnect(Nanos now, Connection& c, Bytes private_data) {
   forget_remote_qp(c);  // the peer may use the QP again as soon as it knows
@@ -367,8 +363,7 @@ void Agent::destroy(Nanos now, CommId id) {
   a.release(*c);
 }
 
-// ---- QP attributes
-// ----------------------------------------------------------------------------------------------------
+// ---- QP attributes -------------------------------------------------------------------------------------------------
 
 namespace {
 

@@ -89,8 +89,7 @@ void HostStack::leave(Nanos now, const Gid& group, std::uint16_t vlan) {
   it->due = now;
 }
 
-// ---- queries
-// ---------------------------------------------------------------------------------------------------------
+// ---- queries -------------------------------------------------------------------------------------------------------
 
 void HostStack::on_igmp(Nanos now, const Input& in, const Gid& dst, Bytes message) {
   if (message[0] != wire::kIgmpQuery || !is_multicast(dst)) return;
@@ -136,8 +135,7 @@ void HostStack::on_query(Nanos now, const Gid& group, bool ipv4, std::uint16_t v
   }
 }
 
-// ---- reports
-// ---------------------------------------------------------------------------------------------------------
+// ---- reports -------------------------------------------------------------------------------------------------------
 
 bool HostStack::igmp_v2_querier(Nanos now, std::uint16_t vlan) const {
   return std::any_of(queriers_.begin(), queriers_.end(),

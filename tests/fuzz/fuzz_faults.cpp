@@ -10,8 +10,8 @@
 #include "engine/observe/fault_parser.h"
 #include "protocols/roce/framing.h"
 #include "protocols/wire/bth.h"
-#include "protocols/wire/icrc.h"
 #include "tests/fuzz/fuzz_target.h"
+#include "tests/support/frames.h"
 
 namespace softrnic::fuzz {
 namespace {
@@ -91,17 +91,13 @@ Input frame_of(std::uint8_t opcode, std::size_t payload, std::uint32_t psn) {
   path.sgid.raw[10] = path.sgid.raw[11] = path.dgid.raw[10] = path.dgid.raw[11] = 0xFF;
   path.sgid.raw[15] = 1;
   path.dgid.raw[15] = 2;
-  roce::HeaderTemplate t(path);
-  const auto length = static_cast<std::uint32_t>(12 + payload);
-  Input f(t.size() + length + 4);
-  t.write(f.data(), length);
+  Input transport(wire::kBthSize + payload);
   wire::Bth bth;
   bth.opcode = opcode;
   bth.psn = psn;
   bth.dest_qpn = 0x1011;
-  bth.write(f.data() + t.size());
-  wire::icrc_store(f.data() + t.size() + length, t.icrc(f.data(), length));
-  return f;
+  bth.write(transport.data());
+  return make_frame(roce::HeaderTemplate(path), transport);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@
 #include "protocols/ib/opcode.h"
 #include "protocols/wire/bth.h"
 #include "protocols/wire/eths.h"
-#include "tests/judges/frames.h"
+#include "tests/support/frames.h"
 
 using namespace softrnic;
 

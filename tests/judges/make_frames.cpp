@@ -14,7 +14,7 @@
 #include "protocols/roce/framing.h"
 #include "protocols/wire/bth.h"
 #include "protocols/wire/eths.h"
-#include "tests/judges/frames.h"
+#include "tests/support/frames.h"
 
 using namespace softrnic;
 

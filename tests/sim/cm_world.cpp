@@ -77,8 +77,7 @@ void CmWorld::run() {
   }
 }
 
-// ---- time and network
-// -------------------------------------------------------------------------------------------------
+// ---- time and network ----------------------------------------------------------------------------------------------
 
 void CmWorld::at(Nanos when, std::function<void()> what) { items_.push({when, order_++, std::move(what)}); }
 
@@ -131,8 +130,7 @@ mad::MadRoute CmWorld::route(const Host& from, const Host& to) const {
   return r;
 }
 
-// ---- programs
-// ---------------------------------------------------------------------------------------------------------
+// ---- programs ------------------------------------------------------------------------------------------------------
 
 void CmWorld::act(Nanos most, std::size_t h, CommId id, std::function<void(Id&)> what) {
   later(most, [this, h, id, what] {
@@ -277,8 +275,7 @@ void CmWorld::reclaim() {
   }
 }
 
-// ---- what must hold
-// -----------------------------------------------------------------------------------------------------
+// ---- what must hold ------------------------------------------------------------------------------------------------
 
 void CmWorld::on_event(std::size_t h, const cm::Event& e) {
   Host& host = hosts_[h];

@@ -2,8 +2,8 @@
 // that do not exist. For the connection manager of a kernel on the same network to talk to.
 //
 //   cm_station INTERFACE ADDRESS listen PORT COUNT           accepts COUNT connections or resolutions
-//   cm_station INTERFACE ADDRESS connect PEER PORT COUNT     makes COUNT connections, and ends those that the peer does
-//   not cm_station INTERFACE ADDRESS resolve PEER PORT COUNT     resolves the UDP port COUNT times
+//   cm_station INTERFACE ADDRESS connect PEER PORT COUNT     makes COUNT connections
+//   cm_station INTERFACE ADDRESS resolve PEER PORT COUNT     resolves the UDP port COUNT times
 //
 // Connections that the peer does not end are ended after a while. Prints a line for every event. Exit code: 0 when all
 // COUNT went from beginning to end, 1 when not within 60 s.
@@ -30,7 +30,7 @@
 #include "protocols/roce/framing.h"
 #include "protocols/wire/bth.h"
 #include "protocols/wire/eths.h"
-#include "protocols/wire/icrc.h"
+#include "tests/support/frames.h"
 
 using namespace softrnic;
 
@@ -89,12 +89,7 @@ class Network {
     bth.write(t.data());
     wire::Deth{mad::kGsiQkey, mad::kGsiQpn}.write(t.data() + kBth);
     std::copy(m.data.begin(), m.data.end(), t.begin() + kBth + wire::Deth::kSize);
-    roce::HeaderTemplate headers(p);
-    const auto length = static_cast<std::uint32_t>(t.size());
-    std::vector<std::uint8_t> f(headers.size() + length + 4);
-    headers.write(f.data(), length);
-    std::copy(t.begin(), t.end(), f.begin() + headers.size());
-    wire::icrc_store(f.data() + headers.size() + length, headers.icrc(f.data(), length));
+    std::vector<std::uint8_t> f = make_frame(roce::HeaderTemplate(p), t);
     neigh::Mac mac;
     if (stack_.send(now, p.dgid, neigh::kNoVlan, f, &mac) == neigh::HostStack::Verdict::ready) {
       std::copy(mac.begin(), mac.end(), f.begin());  // no part of the ICRC

@@ -59,6 +59,11 @@ struct End {
     CHECK(type_of(all[0]) == M::kType);
     return all[0];
   }
+  // Lets the time come at which the agent does something by itself.
+  void time_out() {
+    now = agent.next_timeout();
+    agent.on_timeout(now);
+  }
   void give(const mad::OutMad& m) { CHECK(agent.on_mad(now, m.route.reversed(), m.data)); }
 
   std::optional<Event> poll() {
@@ -142,14 +147,29 @@ struct Pair {
   struct Ids {
     CommId a, b;
   };
-  Ids establish(std::uint32_t qpn = 0x1001, std::uint32_t peer_qpn = 0x2002) {
+  // `b` has the request.
+  Ids asked(std::uint32_t qpn = 0x1001) {
     Ids ids{};
     ids.a = ask(req(qpn));
     pump();
     ids.b = b.expect(EventKind::req_received).id;
+    return ids;
+  }
+  // And has accepted it; its REP waits to be taken.
+  Ids accepted(std::uint32_t qpn = 0x1001, std::uint32_t peer_qpn = 0x2002) {
+    const Ids ids = asked(qpn);
     REQUIRE(b.agent.accept(b.now, ids.b, rep(peer_qpn)) == Result::ok);
+    return ids;
+  }
+  // And `a` has the reply.
+  Ids replied(std::uint32_t qpn = 0x1001, std::uint32_t peer_qpn = 0x2002) {
+    const Ids ids = accepted(qpn, peer_qpn);
     pump();
     a.expect(EventKind::rep_received);
+    return ids;
+  }
+  Ids establish(std::uint32_t qpn = 0x1001, std::uint32_t peer_qpn = 0x2002) {
+    const Ids ids = replied(qpn, peer_qpn);
     REQUIRE(a.agent.ready(a.now, ids.a) == Result::ok);
     pump();
     b.expect(EventKind::rtu_received);

@@ -93,8 +93,7 @@ TEST_CASE("IBA 12.9.6: a REQ without an answer is repeated as it was, then given
   }
   CHECK(t.a.agent.counters().tx_msgs[0] == 4);
   CHECK(t.a.agent.counters().tx_retries[0] == 3);
-  t.a.now = t.a.agent.next_timeout();
-  t.a.agent.on_timeout(t.a.now);
+  t.a.time_out();
   CHECK(t.a.expect(EventKind::req_error).id == ia);
   CHECK(t.a.agent.state(ia) == State::idle);
   // The peer may have seen a REQ: it is told, and finds the connection by the GUID.
@@ -112,36 +111,29 @@ TEST_CASE("IBA 12.9.6: a REQ without an answer is repeated as it was, then given
 
 TEST_CASE("IBA 12.9.7: a REP without an RTU is repeated, then taken back", "[cm]") {
   Pair t;
-  const CommId ia = t.ask(t.req());
-  t.pump();
-  const CommId ib = t.b.expect(EventKind::req_received).id;
-  REQUIRE(t.b.agent.accept(t.b.now, ib, Pair::rep()) == Result::ok);
+  const auto [ia, ib] = t.accepted();
   const auto rep = t.b.take_one<RepMessage>();
   t.a.give(rep);
   t.a.expect(EventKind::rep_received);
   REQUIRE(t.a.agent.ready(t.a.now, ia) == Result::ok);
   t.a.take();  // and every RTU is lost
   for (int retry = 0; retry < 3; ++retry) {
-    t.b.now = t.b.agent.next_timeout();
-    t.b.agent.on_timeout(t.b.now);
+    t.b.time_out();
     CHECK(t.b.take_one<RepMessage>().data == rep.data);
   }
-  t.b.now = t.b.agent.next_timeout();
-  t.b.agent.on_timeout(t.b.now);
+  t.b.time_out();
   t.b.expect(EventKind::rep_error);
   CHECK(t.b.agent.state(ib) == State::dreq_sent);
   t.b.take_one<RejMessage>();  // lost, too
   // What the peer took for established ends on both sides nevertheless.
-  t.b.now = t.b.agent.next_timeout();
-  t.b.agent.on_timeout(t.b.now);
+  t.b.time_out();
   t.a.give(t.b.take_one<DreqMessage>());
   t.a.expect(EventKind::dreq_received);
   REQUIRE(t.a.agent.confirm_disconnect(t.a.now, ia) == Result::ok);
   t.b.give(t.a.take_one<DrepMessage>());
   CHECK(t.b.agent.state(ib) == State::timewait);
   t.b.expect_silence();
-  t.b.now = t.b.agent.next_timeout();
-  t.b.agent.on_timeout(t.b.now);
+  t.b.time_out();
   t.b.expect(EventKind::timewait_exit);
   t.b.agent.destroy(t.b.now, ib);
   CHECK(t.b.agent.size() == 0);
@@ -149,9 +141,7 @@ TEST_CASE("IBA 12.9.7: a REP without an RTU is repeated, then taken back", "[cm]
 
 TEST_CASE("IBA 12.9.7: a packet on the QP is as good as the RTU", "[cm]") {
   Pair t;
-  const CommId ia = t.ask(t.req());
-  t.pump();
-  const CommId ib = t.b.expect(EventKind::req_received).id;
+  const auto [ia, ib] = t.asked();
   CHECK(t.b.agent.establish(t.b.now, ib) == Result::bad_state);
   REQUIRE(t.b.agent.accept(t.b.now, ib, Pair::rep()) == Result::ok);
   t.pump();
@@ -202,9 +192,7 @@ TEST_CASE("IBA 12.9.7: no listener, another transport, another version", "[cm]")
 
 TEST_CASE("IBA 12.9.7: the passive side refuses", "[cm]") {
   Pair t;
-  const CommId ia = t.ask(t.req());
-  t.pump();
-  const CommId ib = t.b.expect(EventKind::req_received).id;
+  const auto [ia, ib] = t.asked();
   const std::uint8_t info[] = {5, 6, 7};
   REQUIRE(t.b.agent.reject(t.b.now, ib, RejReason::consumer_defined, info, bytes_of("no")) == Result::ok);
   CHECK(t.b.agent.state(ib) == State::idle);
@@ -229,12 +217,7 @@ TEST_CASE("IBA 12.9.7: the passive side refuses", "[cm]") {
 
 TEST_CASE("IBA 12.9.6: the active side refuses the REP", "[cm]") {
   Pair t;
-  const CommId ia = t.ask(t.req());
-  t.pump();
-  const CommId ib = t.b.expect(EventKind::req_received).id;
-  REQUIRE(t.b.agent.accept(t.b.now, ib, Pair::rep()) == Result::ok);
-  t.pump();
-  t.a.expect(EventKind::rep_received);
+  const auto [ia, ib] = t.replied();
   REQUIRE(t.a.agent.reject(t.a.now, ia, RejReason::consumer_defined) == Result::ok);
   CHECK(t.a.agent.state(ia) == State::timewait);
   t.pump();
@@ -249,12 +232,7 @@ TEST_CASE("IBA 12.9.6: the active side refuses the REP", "[cm]") {
 
 TEST_CASE("IBA 12.9.6, 12.9.7: a REJ of a REP that is lost is repeated when the REP comes again", "[cm]") {
   Pair t;
-  const CommId ia = t.ask(t.req());
-  t.pump();
-  const CommId ib = t.b.expect(EventKind::req_received).id;
-  REQUIRE(t.b.agent.accept(t.b.now, ib, Pair::rep()) == Result::ok);
-  t.pump();
-  t.a.expect(EventKind::rep_received);
+  const auto [ia, ib] = t.replied();
   const bool whole_id = GENERATE(true, false);
   if (whole_id) {
     REQUIRE(t.a.agent.reject(t.a.now, ia, RejReason::consumer_defined) == Result::ok);
@@ -262,8 +240,7 @@ TEST_CASE("IBA 12.9.6, 12.9.7: a REJ of a REP that is lost is repeated when the 
     t.a.agent.destroy(t.a.now, ia);
   }
   t.a.take();  // the REJ is lost
-  t.b.now = t.b.agent.next_timeout();
-  t.b.agent.on_timeout(t.b.now);
+  t.b.time_out();
   t.a.give(t.b.take_one<RepMessage>());
   t.b.give(t.a.take_one<RejMessage>());
   t.b.expect(EventKind::rej_received);
@@ -271,9 +248,7 @@ TEST_CASE("IBA 12.9.6, 12.9.7: a REJ of a REP that is lost is repeated when the 
 
 TEST_CASE("IBA 12.9.6: a REQ that is taken back is refused on the passive side", "[cm]") {
   Pair t;
-  const CommId ia = t.ask(t.req());
-  t.pump();
-  const CommId ib = t.b.expect(EventKind::req_received).id;
+  const auto [ia, ib] = t.asked();
   t.a.agent.destroy(t.a.now, ia);
   CHECK(t.a.agent.size() == 0);
   t.pump();
@@ -286,10 +261,7 @@ TEST_CASE("IBA 12.9.6: a REQ that is taken back is refused on the passive side",
 
 TEST_CASE("IBA 12.9.7: a REP that is taken back before it arrives refuses the REQ", "[cm]") {
   Pair t;
-  const CommId ia = t.ask(t.req());
-  t.pump();
-  const CommId ib = t.b.expect(EventKind::req_received).id;
-  REQUIRE(t.b.agent.accept(t.b.now, ib, Pair::rep()) == Result::ok);
+  const auto [ia, ib] = t.accepted();
   t.b.take();  // lost
   REQUIRE(t.b.agent.reject(t.b.now, ib, RejReason::consumer_defined) == Result::ok);
   t.a.give(t.b.take_one<RejMessage>());
@@ -300,9 +272,7 @@ TEST_CASE("IBA 12.9.7: a REP that is taken back before it arrives refuses the RE
 
 TEST_CASE("IBA 12.9.6: a REP to a connection that is gone is refused", "[cm]") {
   Pair t;
-  const CommId ia = t.ask(t.req());
-  t.pump();
-  const CommId ib = t.b.expect(EventKind::req_received).id;
+  const auto [ia, ib] = t.asked();
   t.a.agent.destroy(t.a.now, ia);
   t.a.take();  // the REJ is lost
   REQUIRE(t.b.agent.accept(t.b.now, ib, Pair::rep()) == Result::ok);
@@ -314,9 +284,7 @@ TEST_CASE("IBA 12.9.6: a REP to a connection that is gone is refused", "[cm]") {
 
 TEST_CASE("IBA 12.9.6, 12.9.7: MRA gives the peer more time", "[cm]") {
   Pair t;
-  const CommId ia = t.ask(t.req());
-  t.pump();
-  const CommId ib = t.b.expect(EventKind::req_received).id;
+  const auto [ia, ib] = t.asked();
   constexpr std::uint8_t kLong = 20;
   REQUIRE(t.b.agent.mra(t.b.now, ib, kLong, bytes_of("wait")) == Result::ok);
   CHECK(t.b.agent.state(ib) == State::mra_req_sent);
@@ -354,8 +322,7 @@ TEST_CASE("IBA 12.9.6, 12.9.7: MRA gives the peer more time", "[cm]") {
   SECTION("but not for ever") {
     unsigned sent = 1, waits = 0;
     while (t.a.agent.next_timeout() != kNever) {
-      t.a.now = t.a.agent.next_timeout();
-      t.a.agent.on_timeout(t.a.now);
+      t.a.time_out();
       for (const auto& m : t.a.take()) {
         if (type_of(m) != MessageType::req) continue;
         ++sent;

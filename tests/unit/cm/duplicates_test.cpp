@@ -77,10 +77,7 @@ TEST_CASE("IBA 12.9.7: a REQ that comes again is one request", "[cm]") {
 
 TEST_CASE("IBA 12.9.6: a REP that comes again gets the RTU again", "[cm]") {
   Pair t;
-  const CommId ia = t.ask(t.req());
-  t.pump();
-  const CommId ib = t.b.expect(EventKind::req_received).id;
-  REQUIRE(t.b.agent.accept(t.b.now, ib, Pair::rep()) == Result::ok);
+  const auto [ia, ib] = t.accepted();
   const auto rep = t.b.take_one<RepMessage>();
   t.a.give(rep);
   t.a.give(rep);
@@ -100,10 +97,7 @@ TEST_CASE("IBA 12.9.6: a REP that comes again gets the RTU again", "[cm]") {
 
 TEST_CASE("IBA 12.9.6: a REP that comes again gets the MRA again", "[cm]") {
   Pair t;
-  const CommId ia = t.ask(t.req());
-  t.pump();
-  const CommId ib = t.b.expect(EventKind::req_received).id;
-  REQUIRE(t.b.agent.accept(t.b.now, ib, Pair::rep()) == Result::ok);
+  const auto [ia, ib] = t.accepted();
   const auto rep = t.b.take_one<RepMessage>();
   t.a.give(rep);
   t.a.expect(EventKind::rep_received);

@@ -72,15 +72,12 @@ TEST_CASE("IBA 12.9.6: a DREQ is repeated until it is answered, or given up", "[
   REQUIRE(t.a.agent.disconnect(t.a.now, ids.a) == Result::ok);
   const auto dreq = t.a.take_one<DreqMessage>();
   for (int retry = 0; retry < 3; ++retry) {
-    t.a.now = t.a.agent.next_timeout();
-    t.a.agent.on_timeout(t.a.now);
+    t.a.time_out();
     CHECK(t.a.take_one<DreqMessage>().data == dreq.data);
   }
-  t.a.now = t.a.agent.next_timeout();
-  t.a.agent.on_timeout(t.a.now);
+  t.a.time_out();
   CHECK(t.a.expect(EventKind::dreq_error).state == State::timewait);
-  t.a.now = t.a.agent.next_timeout();
-  t.a.agent.on_timeout(t.a.now);
+  t.a.time_out();
   t.a.expect(EventKind::timewait_exit);
 }
 
@@ -98,8 +95,7 @@ TEST_CASE("IBA 12.9.7: a DREP that is lost is sent again for the next DREQ", "[c
   CHECK(again.data == lost.data);
   SECTION("also when the connection is forgotten") {
     t.b.agent.destroy(t.b.now, ids.b);
-    t.b.now = t.b.agent.next_timeout();
-    t.b.agent.on_timeout(t.b.now);
+    t.b.time_out();
     CHECK(t.b.agent.size() == 0);
     t.b.give(dreq);
     const auto unknown = t.b.take_one<DrepMessage>();
@@ -123,12 +119,7 @@ TEST_CASE("IBA 12.9.7: a DREQ for another QP is ignored", "[cm]") {
 
 TEST_CASE("IBA 12.9.7: a DREQ may overtake the RTU", "[cm]") {
   Pair t;
-  const CommId ia = t.ask(t.req());
-  t.pump();
-  const CommId ib = t.b.expect(EventKind::req_received).id;
-  REQUIRE(t.b.agent.accept(t.b.now, ib, Pair::rep()) == Result::ok);
-  t.pump();
-  t.a.expect(EventKind::rep_received);
+  const auto [ia, ib] = t.replied();
   REQUIRE(t.a.agent.ready(t.a.now, ia) == Result::ok);
   REQUIRE(t.a.agent.disconnect(t.a.now, ia) == Result::ok);
   const auto both = t.a.take();

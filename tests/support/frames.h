@@ -1,4 +1,4 @@
-// Frames for judges: a transport packet in a framing, with its ICRC.
+// Frames: a transport packet in a framing, with its ICRC.
 #pragma once
 
 #include <cstring>
