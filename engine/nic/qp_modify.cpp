@@ -16,11 +16,11 @@ std::uint32_t frame_room(std::uint32_t headers, std::uint32_t mtu) {
 // Values out of range, as the kernel and its drivers refuse them.
 int check_values(const QpAttrsAll& a, std::uint32_t mask, const control::DeviceRecord& dev) {
   const auto bad = [mask](std::uint32_t bit, bool wrong) { return (mask & bit) != 0 && wrong; };
-  const std::uint32_t mtu = 128u << a.path_mtu_enum;
+  const std::uint32_t mtu = mtu_bytes(a.path_mtu_enum);
   if (bad(ib::kAttrPort, a.port_num != 1) || bad(ib::kAttrPkeyIndex, a.pkey_index != 0) ||
-      bad(ib::kAttrPathMtu, a.path_mtu_enum < 1 || a.path_mtu_enum > 5 || mtu > dev.active_mtu) ||
-      bad(ib::kAttrTimeout, a.ib.timeout > 31) || bad(ib::kAttrRetryCnt, a.ib.retry_cnt > 7) ||
-      bad(ib::kAttrRnrRetry, a.ib.rnr_retry > 7) || bad(ib::kAttrMinRnrTimer, a.ib.min_rnr_timer > 31) ||
+      bad(ib::kAttrPathMtu, mtu == 0 || mtu > dev.active_mtu) || bad(ib::kAttrTimeout, a.ib.timeout > 31) ||
+      bad(ib::kAttrRetryCnt, a.ib.retry_cnt > 7) || bad(ib::kAttrRnrRetry, a.ib.rnr_retry > 7) ||
+      bad(ib::kAttrMinRnrTimer, a.ib.min_rnr_timer > 31) ||
       bad(ib::kAttrMaxQpRdAtomic, a.ib.max_rd_atomic > dev.max_qp_init_rd_atom) ||
       bad(ib::kAttrMaxDestRdAtomic, a.ib.max_dest_rd_atomic > dev.max_qp_rd_atom) ||
       bad(ib::kAttrDestQpn, a.ib.dest_qpn > 0xFFFFFF)) {
@@ -35,7 +35,7 @@ ib::QpAttrs merge(ib::QpAttrs old, const QpAttrsAll& a, std::uint32_t mask) {
   if (mask & ib::kAttrDestQpn) old.dest_qpn = a.ib.dest_qpn;
   if (mask & ib::kAttrSqPsn) old.sq_psn = a.ib.sq_psn & 0xFFFFFF;
   if (mask & ib::kAttrRqPsn) old.rq_psn = a.ib.rq_psn & 0xFFFFFF;
-  if (mask & ib::kAttrPathMtu) old.path_mtu = 128u << a.path_mtu_enum;
+  if (mask & ib::kAttrPathMtu) old.path_mtu = mtu_bytes(a.path_mtu_enum);
   if (mask & ib::kAttrQkey) old.qkey = a.ib.qkey;
   if (mask & ib::kAttrAccessFlags) old.access_flags = a.ib.access_flags;
   if (mask & ib::kAttrTimeout) old.timeout = a.ib.timeout;

@@ -33,4 +33,7 @@ constexpr std::uint8_t mtu_code(std::uint32_t bytes) {
   return code;
 }
 
+// The bytes of an encoded path MTU, 256 to 4096; 0 for a code that has none.
+constexpr std::uint32_t mtu_bytes(std::uint8_t code) { return code >= 1 && code <= 5 ? 128u << code : 0; }
+
 }  // namespace softrnic

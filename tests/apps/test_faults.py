@@ -159,9 +159,9 @@ class Exchanges(CaptureTest):
 
     # --- late ---
     def test_send_first_overtaken(self):
-        """A NAK for the packet that is only late, or, when it comes in time, for the one that it made early; what is sent
-        a duplicate or not."""
-        self.check(SEND, "reorder 1 if op=send.first once", "SM1 SF0 SL2( SF0)? SM1 SL2",
+        """A NAK for the packet that is only late, and one for what it made early: when the second comes, none, some or all
+        of the packets have been sent again."""
+        self.check(SEND, "reorder 1 if op=send.first once", "SM1 SF0 SL2( SF0( SM1( SL2)?)?)? SM1 SL2",
                    "(NAK0:0 )?(ACK0 )*(NAK0:1 )?(ACK0 )*ACK2",
                    [("SF0", "put behind 1 later packet, at most for 100 ms")])
 
