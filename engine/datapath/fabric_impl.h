@@ -54,6 +54,8 @@ struct Fabric::Impl {
   void slow_scan();
 
   // ---- sending (sending.cpp) -----------------------------------------------------------------------------------
+  // The channel seems to be full: room for a frame after all?
+  [[gnu::noinline]] bool make_room(Path& p, Channel& ch, std::uint32_t length);
   void flush();
 
   // ---- sleeping (sleeping.cpp) ---------------------------------------------------------------------------------

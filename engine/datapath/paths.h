@@ -26,7 +26,7 @@ struct Channel {
   int open_loopback(VfId self, std::uint32_t ring_size, Inbox* inbox, int eventfd);
 
   // Makes the other side look at this channel.
-  void ring_peer() { ring_bell(*peer_inbox, peer_slot, peer_eventfd); }
+  [[gnu::noinline]] void ring_peer() { ring_bell(*peer_inbox, peer_slot, peer_eventfd); }
 
   VfId peer = kNoVf;  // kNoVf: the eSwitch
   std::uint16_t my_slot = 0, peer_slot = 0;

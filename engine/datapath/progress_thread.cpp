@@ -28,6 +28,8 @@ constexpr Nanos kBusyWait = 20'000'000;     // after activity the helper looks a
 constexpr Nanos kContended = 50'000;
 constexpr int kStream = 8;         // a round with so many packets belongs to a stream:
 constexpr Nanos kLinger = 20'000;  // the next one is waited for so long before going to sleep
+constexpr int kStreamRound = 16;   // a round of a stream with fewer packets came early:
+constexpr Nanos kGather = 1'000;   // so long until the next one
 constexpr Nanos kSpin = 50'000;
 constexpr unsigned kSpinCpus = 4;       // fewer CPUs: never spin
 constexpr Nanos kNoSpin = 100'000'000;  // after an involuntary context switch
@@ -165,13 +167,10 @@ void ProgressThread::serve() {
       return;
     }
   }
-  if (handled >= kStream || (handled != 0 && now < linger_until_)) {
-    fabric_.set_polling(ConsumerState::helper_polling);
-    linger_until_ = now + kLinger;
-  }
-  if (now < linger_until_) {
+  if (in_stream(handled, now)) {
+    if (handled != 0) fabric_.set_polling(ConsumerState::helper_polling);
     client_.unlock();
-    __builtin_ia32_pause();
+    gather(handled, now);
     return;
   }
   std::uint64_t epoch = epoch_.load(std::memory_order_relaxed);
@@ -193,6 +192,21 @@ void ProgressThread::serve() {
   }
   fabric_.wait(deadline == kNever ? kNever : deadline - now);
   wakeups_.fetch_add(1, std::memory_order_relaxed);
+}
+
+// Do the packets of rounds come in a stream, to go on soon?
+bool ProgressThread::in_stream(int handled, Nanos now) {
+  if (handled >= kStream || (handled != 0 && now < linger_until_)) linger_until_ = now + kLinger;
+  return now < linger_until_;
+}
+
+// Between two rounds of a stream. Right behind the sender they would take in a packet or two each, answer each with an
+// ACK, and take away the cache line that the sender writes to next.
+void ProgressThread::gather(int handled, Nanos now) {
+  const Nanos next = handled < kStreamRound ? now + kGather : now;
+  do {
+    __builtin_ia32_pause();
+  } while (now_ns() < next);
 }
 
 // The lock's holder may be an application thread that lost its CPU to us.
@@ -221,7 +235,11 @@ void ProgressThread::spin() {
     Nanos now = now_ns();
     if (handled != 0) last = now;
     if (now - last >= kSpin) break;
-    __builtin_ia32_pause();
+    if (in_stream(handled, now)) {
+      gather(handled, now);
+    } else {
+      __builtin_ia32_pause();
+    }
   }
   if (involuntary_switches() != switches) no_spin_until_ = now_ns() + kNoSpin;
   busy_ = true;

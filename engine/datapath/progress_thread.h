@@ -68,6 +68,8 @@ class ProgressThread {
   void park();
   void serve();
   bool lock_patiently();
+  bool in_stream(int handled, Nanos now);
+  static void gather(int handled, Nanos now);
   void spin();
   void leave_app_mode();
   void count_poll();

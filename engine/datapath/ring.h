@@ -142,6 +142,10 @@ inline std::uint64_t RingProducer::needed(std::uint32_t length) const {
 }
 
 inline bool RingProducer::has_entry_room(std::uint32_t length) {
+  // Enough wherever the entry begins: what is skipped is shorter than the entry.
+  const std::uint64_t most = 2 * std::uint64_t{entry_bytes(length)} + kEntryAlign;
+  if (static_cast<std::int64_t>(head_ + size_ - tail_ - most) >= 0) [[likely]]
+    return true;
   std::uint64_t limit = tail_ + needed(length) - size_;  // the head needed; may wrap below zero
   if (static_cast<std::int64_t>(head_ - limit) >= 0) return true;
   return refresh_head() && static_cast<std::int64_t>(head_ - limit) >= 0;

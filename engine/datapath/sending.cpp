@@ -9,13 +9,20 @@ VfId Fabric::peer(const Path& p) { return p.peer; }
 
 bool Fabric::has_room(Path& p, std::uint32_t length) {
   Impl& f = *impl_;
-  if (f.has_newcomers.load(std::memory_order_relaxed)) f.adopt_new_paths();
+  if (f.has_newcomers.load(std::memory_order_relaxed)) [[unlikely]] {
+    f.adopt_new_paths();
+    return has_room(p, length);
+  }
   if (p.sink) return true;
   if (p.barrier != Path::Barrier::none || length > kMaxFrame) return false;
   Channel& ch = p.route(f.to_switch);
-  if (ch.tx.has_room(length) || (!ch.tx.broken() && ch.tx.request_space(length))) return true;
+  return ch.tx.has_room(length) || f.make_room(p, ch, length);
+}
+
+bool Fabric::Impl::make_room(Path& p, Channel& ch, std::uint32_t length) {
+  if (!ch.tx.broken() && ch.tx.request_space(length)) return true;
   if (!ch.tx.broken()) return false;
-  f.break_channel(ch);
+  break_channel(ch);
   return p.sink;
 }
 

@@ -30,6 +30,7 @@ struct QueuePair::Impl {
         recv_cq(in.recv_cq),
         srq(in.srq),
         caps(granted),
+        max_msg(in.pd->context->device().max_msg_sz),
         type(in.type),
         qpn(init.qpn),
         sq(std::move(send)),
@@ -43,6 +44,7 @@ struct QueuePair::Impl {
   CompletionQueue* const recv_cq;
   SharedReceiveQueue* const srq;
   const QpCaps caps;
+  const std::uint32_t max_msg;  // bytes
   const ib::QpType type;
   const std::uint32_t qpn;
 

@@ -59,14 +59,13 @@ int QueuePair::accept_slot(SendWqe* w) {
   if (!can_post_send(q.state.load(std::memory_order_relaxed))) return EINVAL;
   const std::uint32_t op = bit(w->opcode);
   if ((op & allowed_opcodes(q.type)) == 0 || w->num_sge > q.caps.max_send_sge) return EINVAL;
-  const std::uint32_t max_msg = q.pd->context->device().max_msg_sz;
   if ((w->flags & kSendInline) != 0) {
     if ((op & kInlineOk) == 0 || w->num_sge != 0 || w->length > q.caps.max_inline) return EINVAL;
   } else {
-    std::uint64_t total = 0;
     const Sge* s = q.sq->sges(w);
-    for (std::uint32_t i = 0; i < w->num_sge; ++i) total += s[i].length;
-    if (total > max_msg) return EINVAL;
+    std::uint64_t total = w->num_sge != 0 ? s[0].length : 0;
+    for (std::uint32_t i = 1; i < w->num_sge; ++i) total += s[i].length;
+    if (total > q.max_msg) return EINVAL;
     w->length = static_cast<std::uint32_t>(total);
   }
   if ((op & kAtomics) != 0 && w->length != 8) return EINVAL;

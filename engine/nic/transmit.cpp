@@ -43,28 +43,29 @@ Vf::Impl::Sent Vf::Impl::transmit(QpImpl& qp, int budget) {
 }
 
 Vf::Impl::Sent Vf::Impl::transmit_connected(QpImpl& qp, int budget) {
-  if (qp.path == nullptr || !qp.ib.wants_transmit(now())) return Sent::nothing_left;
-  qp.waits_for = qp.path;
-  if (!qp.path->blocked.empty()) return Sent::blocked;  // those who wait already come first
+  if (qp.path == nullptr) return Sent::nothing_left;
   dp::Path& path = *qp.path->path;
+  qp.waits_for = qp.path;
+  // The transport starts a timer with the time. While one runs, an earlier reading of the clock will do.
+  const Nanos t = qp.ib.next_timeout() == kNever ? now() : now_cached;
   Sent result = Sent::budget;
   bool requests = false;
-  for (int sent = 0; sent < budget;) {
-    if (!fabric->has_room(path, qp.frame_room)) {
-      result = Sent::blocked;
+  for (int sent = 0; sent < budget; ++sent) {
+    // Those who wait already come first.
+    if (!qp.path->blocked.empty() || !fabric->has_room(path, qp.frame_room)) {
+      result = qp.ib.wants_transmit(t) ? Sent::blocked : Sent::nothing_left;
       break;
     }
-    if (!qp.ib.poll_transmit(now(), memory, &tx)) {
+    if (!qp.ib.poll_transmit(t, memory, &tx)) {
       result = Sent::nothing_left;
       break;
     }
     if (!send_frame(qp.headers, path, tx)) {
-      qp.ib.on_gather_fault(now());
-    } else {
-      requests |= tx.is_request;
+      qp.ib.on_gather_fault(t);
+      continue;
     }
-    ++sent;
-    if (!qp.ib.wants_transmit(now())) {
+    requests |= tx.is_request;
+    if (!tx.more) {
       result = Sent::nothing_left;
       break;
     }

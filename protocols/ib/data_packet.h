@@ -15,7 +15,7 @@ constexpr bool is_data(WrOpcode op) { return op <= WrOpcode::send_with_imm || op
 
 // What a request's packets look like.
 struct DataOp {
-  Op first, middle, last, only;
+  Op op[4];                                          // of a Middle, First, Last and Only packet
   bool reth;                                         // RETH in the first packet
   bool solicitable;                                  // SE is allowed on the last packet (IBA 9.2.3)
   enum Tail : std::uint8_t { none, imm, inv } tail;  // header of the last packet
@@ -23,16 +23,16 @@ struct DataOp {
 
 // By WrOpcode; entries of others than data requests are empty.
 inline constexpr DataOp kDataOps[] = {
-    {Op::write_first, Op::write_middle, Op::write_last, Op::write_only, true, false, DataOp::none},
-    {Op::write_first, Op::write_middle, Op::write_last_imm, Op::write_only_imm, true, true, DataOp::imm},
-    {Op::send_first, Op::send_middle, Op::send_last, Op::send_only, false, true, DataOp::none},
-    {Op::send_first, Op::send_middle, Op::send_last_imm, Op::send_only_imm, false, true, DataOp::imm},
+    {{Op::write_middle, Op::write_first, Op::write_last, Op::write_only}, true, false, DataOp::none},
+    {{Op::write_middle, Op::write_first, Op::write_last_imm, Op::write_only_imm}, true, true, DataOp::imm},
+    {{Op::send_middle, Op::send_first, Op::send_last, Op::send_only}, false, true, DataOp::none},
+    {{Op::send_middle, Op::send_first, Op::send_last_imm, Op::send_only_imm}, false, true, DataOp::imm},
     {},
     {},
     {},
     {},
     {},
-    {Op::send_first, Op::send_middle, Op::send_last_inv, Op::send_only_inv, false, true, DataOp::inv},
+    {{Op::send_middle, Op::send_first, Op::send_last_inv, Op::send_only_inv}, false, true, DataOp::inv},
 };
 static_assert(static_cast<int>(WrOpcode::send_with_inv) == 9 && static_cast<int>(WrOpcode::send_with_imm) == 3);
 
@@ -42,8 +42,9 @@ WcStatus gather_list(const QpCore& core, MemoryPort& mem, const Sge* sges, std::
                      std::uint32_t length, PayloadRef* out);
 
 // The same for the message of the request `w` at `index` in the send queue.
-inline WcStatus gather_message(const QpCore& core, MemoryPort& mem, std::uint32_t index, const SendWqe& w,
-                               std::uint32_t offset, std::uint32_t length, PayloadRef* out) {
+[[gnu::always_inline]] inline WcStatus gather_message(const QpCore& core, MemoryPort& mem, std::uint32_t index,
+                                                      const SendWqe& w, std::uint32_t offset, std::uint32_t length,
+                                                      PayloadRef* out) {
   if (length == 0) return WcStatus::success;
   SendQueue& sq = *core.init.sq;
   if (w.num_sge == 0) {
@@ -78,7 +79,7 @@ inline WcStatus build_data_packet(QpCore& core, MemoryPort& mem, std::uint32_t i
   if (status != WcStatus::success) return status;
 
   const DataOp& ops = kDataOps[static_cast<std::size_t>(w.opcode)];
-  const Op op = first ? (last ? ops.only : ops.first) : (last ? ops.last : ops.middle);
+  const Op op = ops.op[static_cast<unsigned>(first) | static_cast<unsigned>(last) << 1];
   const std::uint32_t pad = -length & 3;
   wire::Bth bth;
   bth.opcode = opcode_of(kTransport, op);

@@ -50,6 +50,7 @@ struct TxPacket {
   std::uint8_t header_len = 0;
   std::uint8_t pad = 0;     // 0..3
   bool is_request = false;  // false: ACK, NAK, READ response, atomic ACK
+  bool more = false;        // false: Qp::wants_transmit() says no now
   std::uint32_t dest_qpn = 0;
   std::uint32_t ah = 0;  // UD: the work request's address handle
   PayloadRef payload;

@@ -96,6 +96,7 @@ bool RcRequester::poll_transmit(Nanos now, MemoryPort& mem, TxPacket* out) {
       send_atomic(w, out);
     }
     after_send(now, finished);
+    out->more = cur_ != sq.tail();  // the responder owes nothing, or it would have been its turn
     return true;
   }
 }

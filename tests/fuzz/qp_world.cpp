@@ -273,6 +273,7 @@ Input End::take(Nanos now) {
   auto tx = std::make_unique<ib::TxPacket>();
   if (!qp_->poll_transmit(now, mem, tx.get())) return {};
   check_packet(*tx);
+  FUZZ_CHECK(tx->more || !qp_->wants_transmit(now));
   Input p(tx->header_len + tx->payload.length + tx->pad);
   std::memcpy(p.data(), tx->header, tx->header_len);
   if (!ib::gather(mem, *tx, p.data() + tx->header_len)) {

@@ -281,6 +281,7 @@ void End::transmit() {
   TxPacket tx;
   while (budget > 0 && qp_->poll_transmit(world_.now, memory_, &tx)) {
     --budget;
+    require(tx.more || !qp_->wants_transmit(world_.now), "more to send than the packet says");
     std::uint32_t frame = 0;
     std::uint8_t* p = world_.begin_frame(tx.header_len + tx.payload.length + tx.pad, &frame);
     std::memcpy(p, tx.header, tx.header_len);

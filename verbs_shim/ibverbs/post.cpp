@@ -5,7 +5,7 @@ namespace softrnic::shim {
 namespace {
 
 // Elements or inline bytes.
-int fill_data(Qp& qp, SendWqe* w, const ibv_send_wr& wr) {
+[[gnu::always_inline]] inline int fill_data(Qp& qp, SendWqe* w, const ibv_send_wr& wr) {
   if (wr.num_sge < 0) return EINVAL;
   std::size_t n = static_cast<std::size_t>(wr.num_sge);
   if (!(wr.send_flags & IBV_SEND_INLINE)) return set_sges(qp, w, wr.sg_list, n);
@@ -25,7 +25,7 @@ void fill_destination(const Qp& qp, SendWqe* w, const ibv_send_wr& wr) {
 }
 
 // Fills every field that the operation uses; num_sge and length are 0 before.
-int fill(Qp& qp, SendWqe* w, const ibv_send_wr& wr) {
+[[gnu::always_inline]] inline int fill(Qp& qp, SendWqe* w, const ibv_send_wr& wr) {
   if (wr.send_flags & ~kSendFlags) return EINVAL;  // checksum offload is for raw packets
   w->wr_id = wr.wr_id;
   const unsigned opcode = number(wr.opcode);
