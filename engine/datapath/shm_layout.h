@@ -128,6 +128,7 @@ struct StatusPage {
   std::atomic<std::uint32_t> polling;  // 1: counted in busy_pollers
   std::uint32_t reserved[8];
   std::uint64_t retired[kStatusDevices][16];  // sums of the counters of queue pairs that are no more, by device
+  std::uint64_t received[16];                 // order of softrnic::nic::DropCounters
   QpStatus qp[kStatusQps];                    // touched lazily
 };
 

@@ -122,7 +122,9 @@ int Vf::Impl::round(CompletionQueue* cq, int want, int budget) {
   if (!active.empty()) serve_active(kActiveBudget);
   if (handled != 0 || cq == nullptr || idle_rounds % kIdleClock == 0) {
     if (timers.top() <= now()) run_timers();
-    if (!dirty.empty() && (handled == 0 || now() - status_written >= kStatusInterval)) write_all_dirty();
+    if ((!dirty.empty() || drops.frames != frames_written) &&
+        (handled == 0 || now() - status_written >= kStatusInterval))
+      write_all_dirty();
     if (handled == 0) look_around();
     if (handled == 0 && cq != nullptr && idle_rounds % kLongWait == 0) fabric->nudge_slow_peers(now());
   }

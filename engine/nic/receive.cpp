@@ -44,6 +44,7 @@ bool Vf::Impl::on_frame(void* ctx, dp::VfId ingress, Bytes frame) {
 }
 
 void Vf::Impl::receive(dp::VfId ingress, Bytes frame) {
+  ++drops.frames;
   if (QpImpl* qp = familiar(ingress, frame); qp != nullptr) {
     const std::uint32_t at = qp->rx_headers.size();
     const auto transport = static_cast<std::uint32_t>(frame.size()) - at - kIcrcSize;

@@ -172,6 +172,7 @@ struct Vf::Impl final : dp::ProgressClient {
   ib::TxPacket tx;           // scratch
   int completions_left = 0;  // that the frames of this batch may still cause
   DropCounters drops;
+  std::uint64_t frames_written = 0;  // drops.frames on the status page
   std::vector<std::unique_ptr<PathState>> paths;
   std::unordered_map<dp::VfId, PathState*> path_by_vf;
   std::vector<PathState*> blocked_paths;

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -66,6 +67,7 @@ struct EthdevPort::Impl {
   rte_mbuf* tx[kBurst];
   unsigned tx_count = 0;  // complete frames in tx[]; the buffer of begin() stands behind them
   std::uint64_t taken = 0;
+  std::atomic<std::uint64_t> too_long{0};
   bool open_buffer = false;
 
   int attach(const PortConfig& config, std::string* why);
@@ -183,7 +185,9 @@ bool EthdevPort::link_up() const {
 EthdevStats EthdevPort::stats() const {
   rte_eth_stats s{};
   if (rte_eth_stats_get(impl_->id, &s) != 0) return {};
-  return {s.ipackets, s.ibytes, s.opackets, s.obytes, s.imissed, s.ierrors, s.rx_nombuf, s.oerrors};
+  return {s.ipackets,  s.ibytes,  s.opackets,
+          s.obytes,    s.imissed, s.ierrors,
+          s.rx_nombuf, s.oerrors, impl_->too_long.load(std::memory_order_relaxed)};
 }
 
 int EthdevPort::receive(int budget, OnFrame on_frame, void* ctx) {
@@ -195,8 +199,11 @@ int EthdevPort::receive(int budget, OnFrame on_frame, void* ctx) {
     for (std::uint16_t i = 0; i < got; ++i) {
       rte_mbuf* m = burst[i];
       if ((m->ol_flags & RTE_MBUF_F_RX_VLAN_STRIPPED) != 0) rte_vlan_insert(&m);
-      // A frame in several buffers is longer than the MTU.
-      if (m->nb_segs == 1) on_frame(ctx, {rte_pktmbuf_mtod(m, std::uint8_t*), m->data_len});
+      if (m->nb_segs == 1) {
+        on_frame(ctx, {rte_pktmbuf_mtod(m, std::uint8_t*), m->data_len});
+      } else {  // in several buffers: longer than the MTU
+        impl_->too_long.fetch_add(1, std::memory_order_relaxed);
+      }
       burst[i] = m;
     }
     rte_pktmbuf_free_bulk(burst, got);

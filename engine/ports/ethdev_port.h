@@ -14,6 +14,7 @@ namespace softrnic::ports {
 struct EthdevStats {
   std::uint64_t rx_frames = 0, rx_bytes = 0, tx_frames = 0, tx_bytes = 0;
   std::uint64_t rx_missed = 0, rx_errors = 0, rx_no_buffer = 0, tx_errors = 0;
+  std::uint64_t rx_too_long = 0;  // longer than the MTU, dropped
 };
 
 class EthdevPort {

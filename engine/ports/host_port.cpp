@@ -88,6 +88,8 @@ PortCounters HostPort::counters() const {
   out.tx_frames = c.tx_frames;
   out.tx_bytes = c.tx_bytes;
   out.rx_other_station = c.rx_other_station;
+  out.rx_too_short = c.rx_too_short;
+  out.rx_reflected = c.rx_reflected;
   out.rx_own = c.rx_own;
   out.tx_unreachable = c.tx_unreachable;
   out.tx_too_long = c.tx_too_long;
@@ -120,13 +122,15 @@ int HostPort::receive(Nanos now, int budget, OnFrame on_frame_callback, void* ct
 void HostPort::on_frame(Nanos now, MutableBytes frame, OnFrame on_frame_callback, void* ctx) {
   add(counters_.rx_frames, 1);
   add(counters_.rx_bytes, frame.size());
-  if (frame.size() < kEthHeader) return;
+  if (frame.size() < kEthHeader) return add(counters_.rx_too_short, 1);
   const bool group = (frame[0] & 1) != 0;
   if (!group && std::memcmp(frame.data(), mac_.data(), 6) != 0) {
     add(counters_.rx_other_station, 1);
   } else if (host_.on_packet(now, frame)) {
     add(counters_.rx_own, 1);
-  } else if (std::memcmp(frame.data() + 6, mac_.data(), 6) != 0) {  // not our own, come back
+  } else if (std::memcmp(frame.data() + 6, mac_.data(), 6) == 0) {
+    add(counters_.rx_reflected, 1);
+  } else {
     on_frame_callback(ctx, frame);
   }
 }

@@ -20,6 +20,8 @@ namespace softrnic::ports {
 struct PortCounters {
   std::uint64_t rx_frames = 0, rx_bytes = 0, tx_frames = 0, tx_bytes = 0;  // all that passed the device
   std::uint64_t rx_other_station = 0;                                      // not for our MAC, dropped
+  std::uint64_t rx_too_short = 0;                                          // for an Ethernet header, dropped
+  std::uint64_t rx_reflected = 0;                                          // our own, come back, dropped
   std::uint64_t rx_own = 0;                                                // neighbour discovery, echo and the like
   std::uint64_t tx_unreachable = 0;                                        // no route, or the neighbour does not answer
   std::uint64_t tx_too_long = 0;                                           // longer than the MTU
@@ -61,7 +63,8 @@ class HostPort final : public sw::Uplink {
  private:
   struct Counters {
     std::atomic<std::uint64_t> rx_frames{0}, rx_bytes{0}, tx_frames{0}, tx_bytes{0};
-    std::atomic<std::uint64_t> rx_other_station{0}, rx_own{0}, tx_unreachable{0}, tx_too_long{0}, tx_dropped{0};
+    std::atomic<std::uint64_t> rx_other_station{0}, rx_too_short{0}, rx_reflected{0}, rx_own{0}, tx_unreachable{0},
+        tx_too_long{0}, tx_dropped{0};
   };
   void on_frame(Nanos now, MutableBytes frame, OnFrame on_frame, void* ctx);
   MutableBytes begin_frame();

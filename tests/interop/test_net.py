@@ -53,6 +53,10 @@ class AfPacket(NetTest):
             self.assertEqual(port["link"], "up")
             self.assertEqual(port["counters"]["tx_dropped"], 0)
             self.assertGreater(port["switch"]["tx_frames"], 0)
+        mac = b.status()["ports"][0]["mac"]
+        known = {n["address"]: n["mac"] for n in a.status()["ports"][0]["neighbours"]}
+        self.assertEqual((known["10.200.0.2"], known["fd00:200::2"]), (mac, mac))
+        self.assertIn(f"neighbour 10.200.0.2  {mac}", a.command("status").stdout)
 
     def test_jumbo(self):
         a = PortNic(self, network, "nic0", "10.200.0.1", mtu=9000)
@@ -86,7 +90,10 @@ class AfPacket(NetTest):
                     connection.sendall(f"0000:000011:000000:{gid}".encode().ljust(len(hello), b"\0"))
                     self.assertNotEqual(client.wait(60), 0)
                 self.assertIn("retry counter exceeded", client.output())
-        counters = nic.status()["ports"][0]["counters"]
+        port = nic.status()["ports"][0]
+        counters = port["counters"]
+        states = {n["address"]: n["state"] for n in port["neighbours"]}
+        self.assertIn(states["10.200.0.200"], ("failed", "incomplete"))
         self.assertGreater(counters["tx_unreachable"], 0)
         self.assertEqual(counters["tx_dropped"], 0)
 

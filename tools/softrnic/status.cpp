@@ -33,6 +33,11 @@ void print_port(const json& p) {
     for (const auto& [name, value] : p[group].items())
       if (value != 0) fmt::print("  {}{} {}", group[0] == 's' ? "switch_" : "", name, value.get<unsigned long long>());
   fmt::print("\n");
+  if (!p.contains("neighbours")) return;
+  for (const json& n : p["neighbours"])
+    fmt::print("  neighbour {}{}  {}  {}\n", n.value("address", ""),
+               n.contains("vlan") ? fmt::format(" VLAN {}", n.value("vlan", 0)) : "", n.value("mac", "-"),
+               n.value("state", ""));
 }
 
 void print_queue_pair(const json& q) {
@@ -58,6 +63,8 @@ void print_process(const json& p) {
              p["queue_pairs"].size(), p.value("mrs", 0u), p.value("cqs", 0u));
   for (const auto& [name, value] : p["switch"].items())
     if (value != 0) fmt::print("  {} {}", name, value.get<unsigned long long>());
+  for (const auto& [name, value] : p["received"].items())
+    if (name != "frames" && value != 0) fmt::print("  drops_{} {}", name, value.get<unsigned long long>());
   fmt::print("\n");
   for (const json& q : p["queue_pairs"]) print_queue_pair(q);
 }

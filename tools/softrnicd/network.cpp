@@ -49,6 +49,8 @@ json status_of(const ports::HostPort& port) {
             {"tx_frames", c.tx_frames},
             {"tx_bytes", c.tx_bytes},
             {"rx_other_station", c.rx_other_station},
+            {"rx_too_short", c.rx_too_short},
+            {"rx_reflected", c.rx_reflected},
             {"rx_own", c.rx_own},
             {"tx_unreachable", c.tx_unreachable},
             {"tx_too_long", c.tx_too_long},
@@ -56,7 +58,28 @@ json status_of(const ports::HostPort& port) {
             {"rx_missed", s.rx_missed},
             {"rx_errors", s.rx_errors},
             {"rx_no_buffer", s.rx_no_buffer},
+            {"rx_too_long", s.rx_too_long},
             {"tx_errors", s.tx_errors}}}};
+}
+
+// RFC 4861 s5.1, s7.3.2.
+const char* state_name(neigh::NeighbourState state) {
+  using State = neigh::NeighbourState;
+  switch (state) {
+    case State::incomplete:
+      return "incomplete";
+    case State::reachable:
+      return "reachable";
+    case State::stale:
+      return "stale";
+    case State::delay:
+      return "delay";
+    case State::probe:
+      return "probe";
+    case State::failed:
+      return "failed";
+  }
+  return "unknown";
 }
 
 class PortNetwork final : public control::Network {
@@ -68,6 +91,7 @@ class PortNetwork final : public control::Network {
 
   std::vector<std::shared_ptr<sw::Uplink>> uplinks() override;
   std::string status() override;
+  std::string neighbours() override;
   control::DeviceConfig devices() override;
   int change_address(std::size_t port, bool add, const std::string& address, std::string* why) override;
   void find_route(const Gid& destination, const Gid& source, std::function<void(const Route&)> answer) override;
@@ -150,6 +174,20 @@ std::string PortNetwork::status() {
   json list = json::array();
   for (const Port& p : ports_) list.push_back(status_of(*p.port));
   return list.dump();
+}
+
+std::string PortNetwork::neighbours() {
+  json all = json::array();
+  for (const Port& p : ports_) {
+    json list = json::array();
+    for (const neigh::NeighbourCache::Info& n : p.port->host().neighbours().entries()) {
+      list.push_back({{"address", ports::to_string(n.key.ip)}, {"state", state_name(n.state)}});
+      if (n.key.vlan != neigh::kNoVlan) list.back()["vlan"] = n.key.vlan;
+      if (n.mac != neigh::Mac{}) list.back()["mac"] = ports::to_string(n.mac);
+    }
+    all.push_back(std::move(list));
+  }
+  return all.dump();
 }
 
 control::DeviceConfig PortNetwork::devices() {

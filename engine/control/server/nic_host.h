@@ -44,6 +44,8 @@ class Network {
   virtual std::string status() = 0;
 
   // On the switch's thread, or before it runs:
+  // The neighbours that the ports know: a JSON array that has a list for each port.
+  virtual std::string neighbours() = 0;
   // The devices with the addresses that are usable now.
   virtual DeviceConfig devices() = 0;
   // Adds an address, written as in the configuration, to uplink `port`, or removes it. 0, or an errno value with a

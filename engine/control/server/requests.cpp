@@ -77,9 +77,12 @@ bool NicHost::Impl::handle(Session& s, Request& r) {
     case MsgType::events:
       return on_events(s, r);
     case MsgType::status:
+      if (!r.body.empty()) return false;
+      send_status(s, r.header.seq);
+      return true;
     case MsgType::fault_list:
       if (!r.body.empty()) return false;
-      send_report(s, type_of(r), r.header.seq, type_of(r) == MsgType::status ? status_report() : faults_report());
+      send_report(s, MsgType::fault_list, r.header.seq, faults_report());
       return true;
     case MsgType::cm_open:
       return on_cm_open(s, r);

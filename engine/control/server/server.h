@@ -106,7 +106,8 @@ struct NicHost::Impl {
   void watch_counters();
 
   // --- status (status_report.cpp) ---
-  std::string status_report();
+  void send_status(Session& s, std::uint32_t seq);
+  std::string status_report(const std::string& neighbours);
   std::string faults_report();
   void send_report(Session& s, MsgType type, std::uint32_t seq, const std::string& text);
 

@@ -6,14 +6,18 @@
 #include <unistd.h>
 
 #include <array>
+#include <boost/asio/post.hpp>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "engine/control/server/device_text.h"
 #include "engine/control/server/server.h"
 #include "engine/control/server/status_pages.h"
+#include "engine/nic/drop_counters.h"
 #include "protocols/cm/rdma_cm.h"
 #include "protocols/ib/qp.h"
 #include "protocols/ib/qp_state.h"
@@ -22,6 +26,8 @@ namespace softrnic::control {
 namespace {
 
 using nlohmann::json;
+
+constexpr std::chrono::milliseconds kSwitchPatience{200};
 
 // In the order of ib::QpCounters.
 constexpr std::array kCounterNames = {"sent_pkts",
@@ -40,6 +46,16 @@ constexpr std::array kCounterNames = {"sent_pkts",
                                       "drops"};
 static_assert(sizeof(ib::QpCounters) == kCounterNames.size() * sizeof(std::uint64_t));
 static_assert(sizeof(dp::QpStatus::counters) >= sizeof(ib::QpCounters));
+
+// In the order of nic::DropCounters; without a name: not used.
+constexpr std::array kReceivedNames = {"frames",        "",
+                                       "too_short",     "not_roce",
+                                       "bad_ip_header", "fragmented",
+                                       "bad_length",    "bad_transport_version",
+                                       "bad_icrc",      "no_qp",
+                                       "wrong_source",  "wrong_destination",
+                                       "no_group",      "wrong_transport"};
+static_assert(sizeof(nic::DropCounters) == kReceivedNames.size() * sizeof(std::uint64_t));
 
 std::string text_of(const Gid& gid) {
   char text[INET6_ADDRSTRLEN]{};
@@ -101,6 +117,18 @@ json switch_counters(const sw::PortCounters& c) {
           {"tx_unknown_destination", c.tx_unknown_destination}};
 }
 
+// Frames that came for the VF by any way, and those of them that no queue pair got.
+json received_frames(const sw::SharedMemory& page) {
+  std::array<std::uint64_t, kReceivedNames.size()> values{};
+  json out;
+  if (::pread(page.fd(), values.data(), sizeof(values), offsetof(dp::StatusPage, received)) !=
+      static_cast<ssize_t>(sizeof(values)))
+    return out;
+  for (std::size_t i = 0; i < values.size(); ++i)
+    if (*kReceivedNames[i] != '\0') out[kReceivedNames[i]] = values[i];
+  return out;
+}
+
 json process(const Vf& vf, VfTable& table, const sw::PortCounters& c) {
   const auto* page = vf.status->as<dp::StatusPage>();
   json p{{"vf", vf.id},
@@ -110,7 +138,8 @@ json process(const Vf& vf, VfTable& table, const sw::PortCounters& c) {
          {"mrs", page->mrs.load()},
          {"cqs", page->cqs.load()},
          {"channels", vf.channels.size()},
-         {"switch", switch_counters(c)}};
+         {"switch", switch_counters(c)},
+         {"received", received_frames(*vf.status)}};
   json qps = json::array();
   for_each_qp(*vf.status, [&](const std::uint8_t* entry) {
     const auto qpn = field<std::uint32_t>(entry, offsetof(dp::QpStatus, qpn));
@@ -166,7 +195,25 @@ json connection_manager(const rdmacm::Service& cm) {
 
 }  // namespace
 
-std::string NicHost::Impl::status_report() {
+// Only the switch's thread knows the neighbours. While a slow capture holds that up, the report comes without them.
+void NicHost::Impl::send_status(Session& s, std::uint32_t seq) {
+  if (network == nullptr) return send_report(s, MsgType::status, seq, status_report("[]"));
+  auto answer = [this, session = s.id(), seq, done = std::make_shared<bool>(false)](const std::string& neighbours) {
+    if (std::exchange(*done, true)) return;
+    const auto it = sessions.find(session);
+    if (it != sessions.end()) send_report(*it->second, MsgType::status, seq, status_report(neighbours));
+  };
+  auto timer = std::make_shared<boost::asio::steady_timer>(io, kSwitchPatience);
+  timer->async_wait([answer, timer](const boost::system::error_code&) { answer("[]"); });
+  eswitch->submit([this, answer, timer] {
+    boost::asio::post(io, [answer, timer, neighbours = network->neighbours()] {
+      answer(neighbours);
+      timer->cancel();
+    });
+  });
+}
+
+std::string NicHost::Impl::status_report(const std::string& neighbours) {
   json report{{"nic_process",
                {{"pid", ::getpid()},
                 {"version", SOFTRNIC_VERSION},
@@ -183,7 +230,11 @@ std::string NicHost::Impl::status_report() {
     report["devices"].push_back(device(config.devices[i], i, config.gids));
   if (network != nullptr) {
     json& ports = report["ports"] = json::parse(network->status());
-    for (std::size_t i = 0; i < ports.size(); ++i) ports[i]["switch"] = switch_counters(eswitch->uplink_counters(i));
+    const json known = json::parse(neighbours);
+    for (std::size_t i = 0; i < ports.size(); ++i) {
+      ports[i]["switch"] = switch_counters(eswitch->uplink_counters(i));
+      if (i < known.size()) ports[i]["neighbours"] = known[i];
+    }
   }
   for (const auto& [id, vf] : vfs->all()) report["processes"].push_back(process(*vf, *vfs, eswitch->counters(id)));
   report["rdma_cm"] = connection_manager(*cm);

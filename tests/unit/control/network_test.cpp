@@ -43,6 +43,7 @@ class FakeNetwork final : public Network {
     return {std::make_shared<IdleUplink>(), std::make_shared<IdleUplink>()};
   }
   std::string status() override { return R"([{"name":"one"},{"name":"two"}])"; }
+  std::string neighbours() override { return R"([[{"address":"10.0.0.9"}],[]])"; }
   DeviceConfig devices() override { return port_devices(ports_); }
   int change_address(std::size_t port, bool add, const std::string& address, std::string* why) override {
     if (address.size() != 1) {
@@ -92,6 +93,7 @@ TEST_CASE("Each port of the network is a device", "[control][network]") {
   REQUIRE(c.call(MsgType::status) == 0);
   const std::string report(c.reply.body.begin(), c.reply.body.end());
   CHECK(report.find("\"name\":\"two\"") != std::string::npos);
+  CHECK(report.find("\"neighbours\":[{\"address\":\"10.0.0.9\"}]") != std::string::npos);
 }
 
 TEST_CASE("An address that comes or goes changes the tables of all programs before it is answered",

@@ -122,16 +122,19 @@ struct Rig {
 
 TEST_CASE("A port answers ARP and echo itself and hands on the rest", "[port]") {
   const Frame roce = roce_frame(kPeerIp, kOurIp, 100);
-  Frame other = roce;
+  Frame other = roce, reflected = roce;
   other[5] = 0x99;
+  std::copy(kOur.begin(), kOur.end(), reflected.begin() + 6);
   Rig rig({neigh::test::arp_request(kPeerIp, kOurIp),
-           neigh::test::ipv4(kPeerIp, kOurIp, 1, neigh::test::icmp(8, Frame(12))), roce, other});
-  CHECK(rig.receive() == 4);
+           neigh::test::ipv4(kPeerIp, kOurIp, 1, neigh::test::icmp(8, Frame(12))), roce, other, reflected, Frame(13)});
+  CHECK(rig.receive() == 6);
   REQUIRE(rig.got.size() == 1);
   CHECK(rig.got[0] == roce);
   const PortCounters c = rig.port->counters();
-  CHECK(c.rx_frames == 4);
+  CHECK(c.rx_frames == 6);
   CHECK(c.rx_own == 2);
+  CHECK(c.rx_reflected == 1);
+  CHECK(c.rx_too_short == 1);
   CHECK(c.rx_other_station == 1);
   std::size_t arp_replies = 0, echo_replies = 0;
   for (const Frame& f : rig.sent()) {
