@@ -44,6 +44,7 @@ int Context::open(Vf& vf, std::uint32_t device, Context** out) {
     v.unlock_progress();
   }
   v.fabric->status().contexts.fetch_add(1, std::memory_order_relaxed);
+  v.helper.start();  // events come while no verb is called, too; without the thread they come late
   *out = ctx.release();
   return 0;
 }
@@ -85,11 +86,6 @@ int Context::gid(std::uint32_t index, control::GidRecord* out) const {
     }
   }
   return EINVAL;
-}
-
-void Context::watch_events() {
-  Vf::Impl& v = vf_->impl();
-  if (!v.inherited()) v.helper.start();
 }
 
 std::uint32_t Context::num_gids() const {

@@ -306,8 +306,6 @@ class Context {
   std::uint32_t device_index() const { return device_; }
   // GID table of the port (index as in verbs). EINVAL beyond the table.
   int gid(std::uint32_t index, control::GidRecord* out) const;
-  // The application looks for asynchronous events: it hears of them although nothing else makes progress necessary yet.
-  void watch_events();
   // Length of the table now, empty places included. It changes when addresses come and go.
   std::uint32_t num_gids() const;
 

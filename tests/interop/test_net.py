@@ -157,6 +157,16 @@ class Addresses(NetTest):
         a.command("address", "add", "10.200.0.13/24")  # into the free place
         self.assertEqual(self.gids(a)[4:6], ["::ffff:10.200.0.13"] * 2)
 
+    def test_programs_that_only_poll_hear_of_it(self):
+        """The event's descriptor becomes readable in a program that calls no verb and has no queue pair."""
+        nic = PortNic(self, network, "nic0", "10.200.0.1")
+        program = nic.start([os.path.join(harness.Build.progs, "event_poll"), "roce0", "3"])
+        wait_for(lambda: "waiting" in program.output() or not program.running(), "the program to wait")
+        for number, words in enumerate((("add", "10.200.0.11/24"), ("del", "10.200.0.11"), ("add", "fd00:200::11/64")), 1):
+            nic.command("address", *words)
+            wait_for(lambda: program.output().count("GID table change") == number or not program.running(), "the event")
+        self.assertEqual(program.wait(), 0, program.output())
+
     def gids(self, nic):
         return [g["gid"] for g in sorted(nic.status()["devices"][0]["gids"], key=lambda g: g["index"])]
 

@@ -50,7 +50,6 @@ using namespace softrnic::shim;
 SOFTRNIC_ABI int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
   nic::AsyncEventRecord record;
   void* object = nullptr;
-  to_shim(context).nic->watch_events();
   int rc = take_event(to_shim(context).nic->async, &record, [&object](const nic::AsyncEventRecord& e) {
     if (Reported* reported = reported_of(e)) reported->fetch_add(1, std::memory_order_relaxed);
     object = e.cq ? e.cq->user : e.qp ? e.qp->user : e.srq ? e.srq->user : nullptr;
