@@ -4,7 +4,8 @@
 //   verbs_pair [options]             server: responds, and receives what is sent
 //   verbs_pair [options] HOST        client: requests
 //
-// Both ends get the same -o, -t, -s, -q, -n, -r; device, GID index and MTU may differ.
+// Both ends get the same -o, -t, -s, -q, -n, -r; device, GID index and MTU may differ. With -R they repeat
+// everything until the client gets SIGTERM.
 #include <arpa/inet.h>
 #include <getopt.h>
 #include <infiniband/verbs.h>
@@ -14,6 +15,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
@@ -29,8 +31,10 @@ struct Options {
   std::string device, host, operation = "send", type = "rc", port = "18600";
   std::vector<std::uint32_t> sizes{1, 2, 3, 4, 5, 1023, 1024, 1025, 4096, 4099, 65536};
   int gid = 0, mtu = 0, qps = 1, slots = 8, timeout = 15;
-  bool srq = false;
+  bool srq = false, repeat = false;
 } opt;
+
+volatile std::sig_atomic_t stopped = 0;
 
 [[noreturn]] void die(const char* format, ...) {
   va_list args;
@@ -79,6 +83,11 @@ class Side {
   }
   void get(void* data, std::size_t size) {
     if (::recv(fd_, data, size, MSG_WAITALL) != static_cast<ssize_t>(size)) die("the other end has failed");
+  }
+  // The client's `what`, on both ends.
+  bool client_says(bool what) {
+    opt.host.empty() ? get(&what, sizeof what) : put(&what, sizeof what);
+    return what;
   }
   // Both ends have come to `step`.
   void meet(char step) {
@@ -419,7 +428,7 @@ class Ends {
 };
 
 void parse(int argc, char** argv) {
-  for (int c = 0; (c = ::getopt(argc, argv, "d:g:m:t:o:s:q:n:p:T:r")) != -1;) {
+  for (int c = 0; (c = ::getopt(argc, argv, "d:g:m:t:o:s:q:n:p:T:Rr")) != -1;) {
     switch (c) {
       case 'd':
         opt.device = optarg;
@@ -454,6 +463,9 @@ void parse(int argc, char** argv) {
       case 'T':
         opt.timeout = std::atoi(optarg);
         break;
+      case 'R':
+        opt.repeat = true;
+        break;
       case 'r':
         opt.srq = true;
         break;
@@ -474,7 +486,10 @@ int main(int argc, char** argv) {
   Ends ends(side);
   ends.open();
   ends.connect();
-  for (const std::uint32_t size : opt.sizes) ends.round(size);
+  if (opt.repeat) std::signal(SIGTERM, [](int) { stopped = 1; });
+  do {
+    for (const std::uint32_t size : opt.sizes) ends.round(size);
+  } while (opt.repeat && side.client_says(stopped == 0));
   std::printf("ok: %s %s, %zu sizes, %d messages each\n", opt.type.c_str(), opt.operation.c_str(), opt.sizes.size(),
               opt.slots);
   return 0;
