@@ -40,11 +40,11 @@ constexpr Nanos kScan = 1'000'000'000;  // a sleeping switch looks at every ring
 constexpr std::size_t kHeaders = 128;
 static_assert(kHeaders >= 18 + 40 + 8 + wire::kBthSize + wire::Deth::kSize);
 
-// Counts a frame that came in. `wanted`: somebody gets it if it is a valid one.
-void count(AtomicPortCounters& c, std::size_t bytes, Verdict::Kind kind, bool wanted) {
+// Counts a frame that came in. `wanted`: a VF or the network gets it if it is a valid one.
+void count(AtomicPortCounters& c, std::size_t bytes, const Verdict& verdict, bool wanted) {
   add(c.tx_frames, 1);
   add(c.tx_bytes, bytes);
-  switch (kind) {
+  switch (verdict.kind) {
     case Verdict::Kind::malformed:
       add(c.tx_malformed, 1);
       break;
@@ -52,7 +52,11 @@ void count(AtomicPortCounters& c, std::size_t bytes, Verdict::Kind kind, bool wa
       add(c.tx_bad_source, 1);
       break;
     case Verdict::Kind::forward:
-      if (!wanted) add(c.tx_unknown_destination, 1);
+      if (verdict.gsi) {
+        add(c.tx_management, 1);
+      } else if (!wanted) {
+        add(c.tx_unknown_destination, 1);
+      }
       break;
   }
 }
@@ -224,6 +228,7 @@ PortCounters snapshot(const AtomicPortCounters& c) {
   out.tx_malformed = c.tx_malformed;
   out.tx_bad_source = c.tx_bad_source;
   out.tx_unknown_destination = c.tx_unknown_destination;
+  out.tx_management = c.tx_management;
   return out;
 }
 
@@ -362,7 +367,7 @@ bool ESwitch::Impl::forward(SwitchPort& from, const dp::RingConsumer::Entry& ent
     if (verdict.uplink != kNoUplink && !uplinks.at(verdict.uplink).has_room()) return false;
   }
 
-  count(c, entry.length, verdict.kind, !targets.empty() || verdict.uplink != kNoUplink);
+  count(c, entry.length, verdict, !targets.empty() || verdict.uplink != kNoUplink);
   const bool disturbed = disturbs(verdict);
   if (taps.empty() && !disturbed && verdict.uplink == kNoUplink) {
     // Straight from ring to ring.
@@ -440,9 +445,8 @@ void ESwitch::Impl::forward_from(int uplink, Bytes bytes) {
   Passing p;
   p.from.uplink = uplink;
   if (bytes.size() <= dp::kMaxFrame) p.to = classifier.classify_from(bytes, uplink);
-  const bool wanted =
-      p.to.gsi || std::ranges::any_of(p.to.destinations, [this](std::uint16_t id) { return ports[id] != nullptr; });
-  count(c, bytes.size(), p.to.kind, wanted);
+  const bool wanted = std::ranges::any_of(p.to.destinations, [this](std::uint16_t id) { return ports[id] != nullptr; });
+  count(c, bytes.size(), p.to, wanted);
   if (!disturbs(p.to)) return show_and_deliver(p.from, p.to, bytes, {}, false);
   // What may be changed must be ours.
   std::memcpy(frame.data(), bytes.data(), bytes.size());

@@ -36,6 +36,7 @@ struct PortCounters {
   std::uint64_t tx_malformed = 0;            // no valid RoCE frame, or a mark for nobody
   std::uint64_t tx_bad_source = 0;           // source address or source QPN is not the sender's, or is ours
   std::uint64_t tx_unknown_destination = 0;  // nobody owns the queue pair number, or is in the multicast group
+  std::uint64_t tx_management = 0;           // to queue pair 1, the NIC process's own
 };
 
 struct ESwitchOptions {

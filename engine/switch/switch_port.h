@@ -14,7 +14,8 @@ namespace softrnic::sw {
 
 struct AtomicPortCounters {
   std::atomic<std::uint64_t> tx_frames{0}, tx_bytes{0}, rx_frames{0}, rx_bytes{0};
-  std::atomic<std::uint64_t> rx_out_of_buffer{0}, tx_malformed{0}, tx_bad_source{0}, tx_unknown_destination{0};
+  std::atomic<std::uint64_t> rx_out_of_buffer{0}, tx_malformed{0}, tx_bad_source{0}, tx_unknown_destination{0},
+      tx_management{0};
 };
 // One writer: no need for a locked instruction.
 inline void add(std::atomic<std::uint64_t>& counter, std::uint64_t n) {

@@ -114,7 +114,8 @@ json switch_counters(const sw::PortCounters& c) {
           {"rx_out_of_buffer", c.rx_out_of_buffer},
           {"tx_malformed", c.tx_malformed},
           {"tx_bad_source", c.tx_bad_source},
-          {"tx_unknown_destination", c.tx_unknown_destination}};
+          {"tx_unknown_destination", c.tx_unknown_destination},
+          {"tx_management", c.tx_management}};
 }
 
 // Frames that came for the VF by any way, and those of them that no queue pair got.

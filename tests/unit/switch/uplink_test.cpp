@@ -154,13 +154,15 @@ TEST_CASE("From the network: own source addresses, other destinations, unknown q
   n.net->arrive(make_frame({.dest_qpn = n.b.qpn()}));                                          // claims to be us
   n.net->arrive(make_frame({.dest_qpn = n.b.qpn(), .sgid = address(9), .dgid = address(8)}));  // for another host
   n.net->arrive(make_frame({.dest_qpn = 0x777000, .sgid = address(9)}));                       // nobody's
+  n.net->arrive(make_frame({.dest_qpn = 1, .sgid = address(9)}));                              // the NIC process's
   n.net->arrive(std::vector<std::uint8_t>(60, 0x55));
   n.net->arrive(std::vector<std::uint8_t>(dp::kMaxFrame + 1, 0x55));
-  n.wait([&] { return n.counters().tx_frames == 5; });
+  n.wait([&] { return n.counters().tx_frames == 6; });
   n.f.settle();
   const auto c = n.counters();
   CHECK(c.tx_bad_source == 1);
   CHECK(c.tx_unknown_destination == 2);
+  CHECK(c.tx_management == 1);
   CHECK(c.tx_malformed == 2);
   CHECK_FALSE(n.b.in().pending());
 }
