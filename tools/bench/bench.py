@@ -105,10 +105,10 @@ class Ucx:
         return self.run("-t", "tag_lat", "-s", "2", "-n", "300000")["50.0_percentile_lat"]
 
     def tag_bw_64k(self):
-        return self.run("-t", "tag_bw", "-s", "65536", "-n", "50000")["overall_bw"]
+        return self.run("-t", "tag_bw", "-s", "65536", "-n", "200000")["overall_bw"]
 
     def tag_rate_8(self):
-        return self.run("-t", "tag_bw", "-s", "8", "-n", "3000000")["overall_mr"] / 1e6
+        return self.run("-t", "tag_bw", "-s", "8", "-n", "10000000")["overall_mr"] / 1e6
 
 
 class Tcp:
@@ -149,10 +149,10 @@ class Softrnic:
         return self.run(program, "-s", "2", "-n", "20000")[2]  # t_min t_max t_typical (the median)
 
     def bandwidth(self, program):
-        return self.run(program, "-s", "65536", "-n", "20000")[1]  # peak, average in MiB/s
+        return self.run(program, "-s", "65536", "-n", "100000")[1]  # peak, average in MiB/s
 
     def rate(self, program):
-        return self.run(program, "-s", "8", "-n", "1000000", "-N")[2]  # peak, average, Mpps
+        return self.run(program, "-s", "8", "-n", "4000000", "-N")[2]  # peak, average, Mpps
 
 
 def benchmarks(softrnic):
