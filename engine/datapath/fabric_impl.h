@@ -54,7 +54,7 @@ struct Fabric::Impl {
   void slow_scan();
 
   // ---- sending (sending.cpp) -----------------------------------------------------------------------------------
-  // The channel seems to be full: room for a frame after all?
+  // The channel seems to be full: room for a frame after all? Rare: inlined, it would cost every has_room().
   [[gnu::noinline]] bool make_room(Path& p, Channel& ch, std::uint32_t length);
   void flush();
 

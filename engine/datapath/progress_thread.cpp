@@ -203,10 +203,9 @@ bool ProgressThread::in_stream(int handled, Nanos now) {
 // Between two rounds of a stream. Right behind the sender they would take in a packet or two each, answer each with an
 // ACK, and take away the cache line that the sender writes to next.
 void ProgressThread::gather(int handled, Nanos now) {
-  const Nanos next = handled < kStreamRound ? now + kGather : now;
   do {
     __builtin_ia32_pause();
-  } while (now_ns() < next);
+  } while (handled < kStreamRound && now_ns() < now + kGather);
 }
 
 // The lock's holder may be an application thread that lost its CPU to us.

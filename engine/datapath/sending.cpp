@@ -9,10 +9,7 @@ VfId Fabric::peer(const Path& p) { return p.peer; }
 
 bool Fabric::has_room(Path& p, std::uint32_t length) {
   Impl& f = *impl_;
-  if (f.has_newcomers.load(std::memory_order_relaxed)) [[unlikely]] {
-    f.adopt_new_paths();
-    return has_room(p, length);
-  }
+  if (f.has_newcomers.load(std::memory_order_relaxed)) f.adopt_new_paths();
   if (p.sink) return true;
   if (p.barrier != Path::Barrier::none || length > kMaxFrame) return false;
   Channel& ch = p.route(f.to_switch);

@@ -39,8 +39,6 @@ struct Qp::Impl {
   void drain(bool notify);
   bool poll_async(QpEvent* out);
   bool poll_failed(QpEvent* out);
-  bool poll_transmit(Nanos now, MemoryPort& mem, TxPacket* out);
-  bool wants_transmit(Nanos now) const;
 
   QpCore core;
   RcRequester requester;
@@ -205,36 +203,32 @@ void Qp::on_packet(Nanos now, MemoryPort& mem, const RxPacket& packet) {
   }
 }
 
-inline bool Qp::Impl::wants_transmit(Nanos now) const {
-  switch (core.init.type) {
+bool Qp::poll_transmit(Nanos now, MemoryPort& mem, TxPacket* out) {
+  Impl& i = *impl_;
+  out->more = true;
+  switch (i.core.init.type) {
     case QpType::uc:
-      return uc.wants_transmit();
+      return i.uc.poll_transmit(mem, out);
     case QpType::ud:
-      return ud.wants_transmit();
+      return i.ud.poll_transmit(mem, out);
     default:
-      return responder.owes() || requester.wants_transmit(now);
-  }
-}
-
-inline bool Qp::Impl::poll_transmit(Nanos now, MemoryPort& mem, TxPacket* out) {
-  switch (core.init.type) {
-    case QpType::uc:
-      return uc.poll_transmit(mem, out);
-    case QpType::ud:
-      return ud.poll_transmit(mem, out);
-    default:
-      if (!responder.poll_transmit(mem, out)) return requester.poll_transmit(now, mem, out);
+      if (!i.responder.poll_transmit(mem, out)) return i.requester.poll_transmit(now, mem, out);
       out->more = wants_transmit(now);
       return true;
   }
 }
 
-bool Qp::poll_transmit(Nanos now, MemoryPort& mem, TxPacket* out) {
-  out->more = true;
-  return impl_->poll_transmit(now, mem, out);
+bool Qp::wants_transmit(Nanos now) const {
+  const Impl& i = *impl_;
+  switch (i.core.init.type) {
+    case QpType::uc:
+      return i.uc.wants_transmit();
+    case QpType::ud:
+      return i.ud.wants_transmit();
+    default:
+      return i.responder.owes() || i.requester.wants_transmit(now);
+  }
 }
-
-bool Qp::wants_transmit(Nanos now) const { return impl_->wants_transmit(now); }
 
 void Qp::on_gather_fault(Nanos) {
   Impl& i = *impl_;

@@ -88,12 +88,8 @@ class BadInput(NetTest):
 
     def start_bystanders(self):
         """verbs_pair that goes on until it is told to end; its server is at the port that gets the bad input."""
-        NetTest._port += 1
-        line = [os.path.join(harness.Build.progs, "verbs_pair"), "-g", "3", "-p", str(NetTest._port), "-o", "send_imm",
-                "-s", "1,1023,4097,65537", "-n", "4", "-T", "17", "-R"]
-        server = self.a.start(line)
-        wait_for(lambda: harness.listening(NetTest._port) or not server.running(), "verbs_pair to listen")
-        client = self.b.start([*line, "127.0.0.1"])
+        server, client = self.start_pair(self.a, self.b, "-o", "send_imm", "-s", "1,1023,4097,65537", "-n", 4, "-T", 17,
+                                         "-R")
         wait_for(lambda: self.qpns_of(server.pid), "queue pairs")
         return server, client
 

@@ -25,16 +25,19 @@ class NetTest(unittest.TestCase):
 
     def verbs_pair(self, server, client, *words, gid=3):
         """Runs verbs_pair between two NIC processes; both ends must succeed."""
-        NetTest._port += 1
-        line = [os.path.join(harness.Build.progs, "verbs_pair"), "-g", str(gid), "-p", str(NetTest._port), *map(str, words)]
-        first = server.start(line)
-        wait_for(lambda: harness.listening(NetTest._port) or not first.running(), "verbs_pair to listen")
-        second = client.start([*line, "127.0.0.1"])
+        first, second = self.start_pair(server, client, *words, gid=gid)
         status = second.wait(100)
         other = first.wait(20)
         if status or other:
             self.fail(f"{words}, GID {gid}: client {status}\n{second.output()}\nserver {other}\n{first.output()}\n"
                       f"{client.command('status', check=False).stdout}{server.command('status', check=False).stdout}")
+
+    def start_pair(self, server, client, *words, gid=3, client_words=()):
+        NetTest._port += 1
+        line = [os.path.join(harness.Build.progs, "verbs_pair"), "-g", str(gid), "-p", str(NetTest._port), *map(str, words)]
+        first = server.start(line)
+        wait_for(lambda: harness.listening(NetTest._port) or not first.running(), "verbs_pair to listen")
+        return first, client.start([*line, *client_words, "127.0.0.1"])
 
     def everything(self, a, b, gids=(3,)):
         for gid in gids:
@@ -238,11 +241,7 @@ class OtherDevices(NetTest):
         b = PortNic(self, network, "nic1", "10.200.0.2")
         c = PortNic(self, network, "nic2", "10.202.0.2")
         self.verbs_pair(b, a, "-d", "roce0")
-        NetTest._port += 1
-        line = [os.path.join(harness.Build.progs, "verbs_pair"), "-g", "3", "-p", str(NetTest._port)]
-        server = c.start(line)
-        wait_for(lambda: harness.listening(NetTest._port), "verbs_pair to listen")
-        client = a.start([*line, "-d", "roce1", "127.0.0.1"])
+        server, client = self.start_pair(c, a, client_words=["-d", "roce1"])
         self.assertEqual(client.wait(100), 0, client.output())
         self.assertEqual(server.wait(20), 0, server.output())
 

@@ -5,14 +5,12 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
+
+#include "tests/interop/progs/open_device.h"
 
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
-  ibv_device** list = ibv_get_device_list(nullptr);
-  ibv_context* context = nullptr;
-  for (ibv_device** d = list; list != nullptr && *d != nullptr; ++d)
-    if (std::strcmp(ibv_get_device_name(*d), argv[1]) == 0) context = ibv_open_device(*d);
+  ibv_context* context = open_device(argv[1]);
   if (context == nullptr) return 1;
   std::printf("waiting\n");
   std::fflush(stdout);

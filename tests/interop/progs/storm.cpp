@@ -46,6 +46,7 @@
 #include "protocols/wire/ipv4.h"
 #include "protocols/wire/ipv6.h"
 #include "protocols/wire/vlan.h"
+#include "tests/support/frames.h"
 
 using namespace softrnic;
 
@@ -195,12 +196,8 @@ class Mutator {
     path.dgid = one_in(20) ? rx.dgid : opt.own;
     if (one_in(20)) path.has_vlan = true, path.vlan_id = static_cast<std::uint16_t>(random_() & 0xFFF);
     path.traffic_class = static_cast<std::uint8_t>(one_in(4) ? random_() : 0);
-    roce::HeaderTemplate headers(path);
-    const auto length = static_cast<std::uint32_t>(t.size());
-    f.assign(headers.size() + length + 4, 0);
-    headers.write(f.data(), length);
-    std::copy(t.begin(), t.end(), f.begin() + headers.size());
-    wire::icrc_store(f.data() + headers.size() + length, headers.icrc(f.data(), length) ^ (pretended ? 1u : 0u));
+    f = make_frame(roce::HeaderTemplate(path), t);
+    if (pretended) f[f.size() - 4] ^= 1;  // in the ICRC
   }
 
   void aim_transport(Frame& t, std::uint32_t qpn) {

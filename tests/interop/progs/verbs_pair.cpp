@@ -25,6 +25,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/interop/progs/open_device.h"
+
 namespace {
 
 struct Options {
@@ -146,15 +148,7 @@ class Ends {
   explicit Ends(Side& side) : side_(side) {}
 
   void open() {
-    int count = 0;
-    ibv_device** list = must_have(ibv_get_device_list(&count), "device list");
-    ibv_device* device = nullptr;
-    for (int i = 0; i < count; ++i)
-      if (opt.device.empty() || opt.device == ibv_get_device_name(list[i]))
-        device = device != nullptr ? device : list[i];
-    if (device == nullptr) die("no device %s", opt.device.c_str());
-    context_ = must_have(ibv_open_device(device), "open");
-    ibv_free_device_list(list);
+    context_ = must_have(open_device(opt.device), ("device " + opt.device).c_str());
     must(ibv_query_port(context_, 1, &port_), "query port");
     must(ibv_query_gid(context_, 1, opt.gid, &gid_), "query GID");
     pd_ = must_have(ibv_alloc_pd(context_), "PD");

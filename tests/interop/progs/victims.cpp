@@ -21,6 +21,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/interop/progs/open_device.h"
+
 namespace {
 
 constexpr std::size_t kMemory = 1 << 16;
@@ -49,11 +51,7 @@ T* must_have(T* pointer, const char* what) {
 class Victims {
  public:
   Victims(const std::string& device, int gid_index, const ibv_gid& peer) : gid_index_(gid_index), peer_(peer) {
-    ibv_device** list = must_have(ibv_get_device_list(nullptr), "device list");
-    for (ibv_device** d = list; *d != nullptr && context_ == nullptr; ++d)
-      if (device == ibv_get_device_name(*d)) context_ = must_have(ibv_open_device(*d), "open");
-    if (context_ == nullptr) die("no such device");
-    ibv_free_device_list(list);
+    context_ = must_have(open_device(device), "device");
     must(::fcntl(context_->async_fd, F_SETFL, O_NONBLOCK), "async descriptor");
     pd_ = must_have(ibv_alloc_pd(context_), "PD");
     cq_ = must_have(ibv_create_cq(context_, 8192, nullptr, nullptr, 0), "CQ");
